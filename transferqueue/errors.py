@@ -1,0 +1,180 @@
+"""One exception class per failure.
+
+Every class inherits `TransferQueueError` and the built-in that a caller would expect, so both
+``except TransferQueueError`` and ``except KeyError`` work. A message says what was asked, what is there and what
+to do; the facts behind it are also attributes (``error.keys``, ``error.used_bytes``), and they survive pickling,
+since errors cross process borders through Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+
+def name_some(items: Iterable[object], limit: int = 8) -> str:
+    """The first `limit` items as text and how many more there are: ``'a', 'b' and 3 more``.
+
+    Keys may be 10 kB long and a batch may hold 10,000 of them; a message that prints them all helps nobody.
+    """
+    listed = list(items)
+    shown = []
+    for item in listed[:limit]:
+        text = repr(item)
+        shown.append(text if len(text) <= 80 else f"{text[:60]}...({len(text)} characters)")
+    more = len(listed) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _rebuild(cls: type[TransferQueueError], message: str, details: Mapping[str, Any]) -> TransferQueueError:
+    return cls(message, **details)
+
+
+class TransferQueueError(Exception):
+    """Base of every error of this package.
+
+    Args:
+        message: what was asked, what is there, what to do.
+        details: facts that the class declares (`None` or empty when not given) and any further ones; each becomes
+            an attribute of the same name.
+    """
+
+    # Defaults are set on the instance, never left on the class: Ray re-raises a remote error as a subclass whose
+    # missing *instance* attributes are looked up on the original, and a class attribute would hide the value.
+    _declared: ClassVar[Mapping[str, Any]] = {}
+
+    message: str
+    details: dict[str, Any]
+
+    def __init__(self, message: str = "", /, **details: Any) -> None:
+        # All built-in bases accept the message as their only argument; OSError would read a second one as errno.
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        for name, default in self._declared.items():
+            setattr(self, name, details.get(name, default))
+        for name, value in details.items():
+            if name not in self._declared and not hasattr(type(self), name):
+                setattr(self, name, value)
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of its message, quotes and escaped newlines included.
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.details)
+
+
+class KeyNotFoundError(TransferQueueError, KeyError):
+    """Keys that the partition does not hold: `keys`, `partition_id`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"keys": (), "partition_id": None}
+    keys: tuple[str, ...]
+    partition_id: str | None
+
+
+class FieldNotReadyError(TransferQueueError, KeyError):
+    """Fields that are unknown, or not produced on some rows: `fields`, `rows` (global indexes), `keys`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"fields": (), "rows": (), "keys": (), "partition_id": None}
+    fields: tuple[str, ...]
+    rows: tuple[int, ...]
+    keys: tuple[str, ...]
+    partition_id: str | None
+
+
+class StaleMetadataError(TransferQueueError, KeyError):
+    """Metadata names rows that were cleared since, or a claim that lapsed: `rows` (global indexes)."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"rows": (), "partition_id": None}
+    rows: tuple[int, ...]
+    partition_id: str | None
+
+
+class PartitionNotFoundError(TransferQueueError, KeyError):
+    """No partition of that name: `partition_id`, and the names that exist in `known`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"partition_id": None, "known": ()}
+    partition_id: str | None
+    known: tuple[str, ...]
+
+
+class SchemaMismatchError(TransferQueueError, ValueError):
+    """Data that does not fit what was declared or what it is joined with: `fields`, `expected`, `found`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"fields": (), "expected": None, "found": None}
+    fields: tuple[str, ...]
+    expected: Any
+    found: Any
+
+
+class SessionNotFoundError(TransferQueueError, LookupError):
+    """The session is gone, was never there, or is another one than the metadata's: `session`, `found`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"session": None, "found": None}
+    session: str | None
+    found: str | None
+
+
+class LayoutMismatchError(TransferQueueError, ValueError):
+    """A segment, index or message written by another version or build: `expected`, `found`, `path`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"expected": None, "found": None, "path": None}
+    expected: Any
+    found: Any
+    path: str | None
+
+
+class CorruptSegmentError(TransferQueueError, OSError):
+    """A segment, index or message whose content contradicts itself, or that the system removed: `path`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"path": None}
+    path: str | None
+
+
+class DataLostError(TransferQueueError, KeyError):
+    """Rows whose only copy lived in something that died: `rows` (global indexes), `node`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"rows": (), "partition_id": None, "node": None}
+    rows: tuple[int, ...]
+    partition_id: str | None
+    node: str | None
+
+
+class TransferTimeoutError(TransferQueueError, TimeoutError):
+    """The deadline passed first: `timeout_s`, and in `missing` what had not come."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"timeout_s": None, "missing": None}
+    timeout_s: float | None
+    missing: Any
+
+
+class StorageFullError(TransferQueueError, MemoryError):
+    """No room for what was asked: `resource` ("payload" or "index") and the sizes in bytes.
+
+    `leased_bytes` is room that is already freed and only waits for views to be dropped.
+    """
+
+    _declared: ClassVar[Mapping[str, Any]] = {
+        "resource": "payload",
+        "wanted_bytes": None,
+        "total_bytes": None,
+        "used_bytes": None,
+        "live_bytes": None,
+        "leased_bytes": None,
+        "free_bytes": None,
+    }
+    resource: str
+    wanted_bytes: int | None
+    total_bytes: int | None
+    used_bytes: int | None
+    live_bytes: int | None
+    leased_bytes: int | None
+    free_bytes: int | None
+
+
+class ClosedError(TransferQueueError, RuntimeError):
+    """A call on a session or client that this process closed: `session`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"session": None}
+    session: str | None
