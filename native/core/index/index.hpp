@@ -1,0 +1,210 @@
+// The metadata index: an LMDB environment on tmpfs. Every public method is one transaction (or a bounded batch
+// of them, where it says so); none touches payload bytes, the block table, leases or wake words: `Store` does.
+//
+// Thread-safe. No method keeps a read transaction open when it returns. Write transactions are entered through
+// `WriteGate` (a timed robust mutex), so that a stuck writer costs a timeout that names it and not a hang.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/types.hpp"
+
+namespace tq {
+
+// Entered around every write transaction. `enter` throws Error(timeout) naming the holder.
+class WriteGate {
+ public:
+  virtual ~WriteGate() = default;
+  virtual void enter() = 0;
+  virtual void leave() noexcept = 0;
+};
+
+struct Reservation {
+  Span span;
+  BlockRef block;
+};
+
+enum class RowsBy { fresh, index, key };
+
+// Which rows a put or a look-up addresses. fresh: `count` new rows (with `keys` empty or one unused key each).
+// index: these rows. key: the rows of these keys; publish creates the ones that do not exist.
+struct RowSelector {
+  RowsBy by = RowsBy::fresh;
+  std::int64_t count = 0;
+  std::vector<RowIndex> indexes;
+  std::vector<std::string> keys;
+};
+
+struct PublishRequest {
+  std::string partition;
+  RowSelector rows;
+  OwnerId owner = 0;
+  std::optional<Reservation> reservation;  // none: tags or bare rows only
+  std::vector<FieldLayout> fields;         // of the reserved block, whose row i is the i-th addressed row
+  std::vector<std::string> tags;           // empty, or one tag map (see tag_map.hpp) per row; "" changes nothing. Merged.
+  bool exclusive_keys = false;             // by key: an existing key is an error instead of a row to overwrite
+};
+
+struct PublishResult {
+  PartitionId partition_id = 0;
+  std::uint64_t partition_version = 0;
+  std::vector<RowIndex> indexes;
+  std::vector<BlockRef> retired;  // blocks whose last cell this transaction removed; now listed as retired
+};
+
+struct BlockInfo {
+  BlockRef ref;
+  Span span;
+  std::int64_t n_rows = 0;
+};
+
+// Rows x fields at one snapshot. Fields with equal piece lists share one: field f has piece_lists[field_pieces[f]].
+// Rows of a field that no piece covers are not ready. `layouts[f][b]` describes field f in blocks[b]
+// (null where the block lacks the field).
+struct Resolution {
+  bool partition_found = false;
+  PartitionId partition_id = 0;
+  std::uint64_t partition_version = 0;
+  std::vector<RowIndex> indexes;          // by key: -1 where the key is unknown
+  std::vector<std::int64_t> gone;         // positions whose row does not exist (cleared, or never was)
+  std::vector<std::string> fields;        // the requested names in order, or every field seen on any row (sorted)
+  std::vector<BlockInfo> blocks;
+  std::vector<std::vector<Piece>> piece_lists;
+  std::vector<std::size_t> field_pieces;
+  std::vector<std::vector<std::shared_ptr<const FieldLayout>>> layouts;
+};
+
+struct RowListing {
+  bool partition_found = false;
+  std::vector<RowIndex> indexes;                   // ascending: the order of creation
+  std::vector<std::optional<std::string>> keys;    // nullopt: a row without a key
+  std::vector<std::string> tags;                   // tag maps
+};
+
+struct ProductionStatus {
+  bool partition_found = false;
+  std::vector<RowIndex> indexes;
+  std::vector<std::uint8_t> ready;   // indexes.size() x fields.size(), row-major
+  std::vector<bool> field_known;     // per requested field: any row of the partition ever had it
+};
+
+// What a sampler works on, outside any transaction: rows that have all `fields` and are unmarked for `task`.
+struct TaskSnapshot {
+  bool partition_found = false;
+  PartitionId partition_id = 0;
+  std::uint64_t task_version = 0;
+  std::string sampler_state;
+  std::vector<RowIndex> ready;
+};
+
+struct IndexStats {
+  std::uint64_t used_bytes = 0;      // spans of published blocks
+  std::uint64_t live_bytes = 0;      // of them, the share that cells still name (row share of the block)
+  std::uint64_t pending_bytes = 0;   // reserved and not yet published
+  std::uint64_t retired_bytes = 0;
+  std::uint64_t free_bytes = 0;      // free spans below the reserved end
+  std::uint64_t reserved_bytes = 0;  // end of the part of the segment that is backed
+  std::uint64_t largest_free = 0;
+  std::uint64_t index_used_bytes = 0;
+  std::uint64_t index_total_bytes = 0;
+  std::int64_t rows = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t partitions = 0;
+};
+
+class Index {
+ public:
+  // `directory` exists. `create` formats an empty index of `index_bytes` (preallocated; a full tmpfs is an error here).
+  static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes);
+  Index(const std::string& directory, WriteGate& gate);
+  ~Index();
+  Index(const Index&) = delete;
+  Index& operator=(const Index&) = delete;
+
+  // After fork, in the child, before anything else: closes the inherited environment and opens it anew.
+  void reopen_in_child();
+
+  // ---- space ----------------------------------------------------------------------------------------------
+  // Best fit over the free spans; recorded as pending under `owner`. `nbytes` is rounded up to 4096 when >= 64 KiB,
+  // else to 64. nullopt: no free span is large enough (the caller grows the segment, reclaims, waits or gives up).
+  std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner);
+  // The segment is now backed up to `new_reserved_bytes` (idempotent; only grows). Adds the difference as free space.
+  void grow(std::uint64_t new_reserved_bytes);
+  // Gives a pending reservation back. Unknown ones are ignored (already reclaimed).
+  void abandon(const Reservation& reservation, OwnerId owner);
+  // Gives back every pending reservation of a dead owner; returns them (their table words must be reset by the caller).
+  std::vector<Reservation> abandon_owner(OwnerId owner);
+  std::vector<BlockRef> retired();
+  // Frees those of `unleased` that are still listed as retired; returns the freed bytes.
+  std::uint64_t free_retired(const std::vector<BlockRef>& unleased);
+
+  // ---- rows, cells, keys, tags ------------------------------------------------------------------------------
+  // One transaction. By index: every row must exist (Error stale_rows lists those that do not), and nothing changes
+  // otherwise. Creates the partition on first use.
+  PublishResult publish(const PublishRequest& request);
+  // `fields` empty optional: every field that any of the rows has. `in_write_txn`: resolve under the write lock.
+  // `with_lease(resolution)` is called before the transaction closes when `in_write_txn` (so that leases can be stored).
+  Resolution resolve(const std::string& partition, const RowSelector& rows,
+                     const std::optional<std::vector<std::string>>& fields, bool in_write_txn = false,
+                     const std::function<void(const Resolution&)>& with_lease = {});
+  // Compare-and-set publication of moved rows: row i of the new block is the i-th row of `source`. A cell changes only
+  // if it still names the (block, row) of `source`; returns how many cells moved (0: the reservation is abandoned).
+  struct MoveResult { std::int64_t moved = 0; std::vector<BlockRef> retired; };
+  MoveResult publish_moved(const Resolution& source, const Reservation& reservation, OwnerId owner,
+                           const std::vector<FieldLayout>& fields);
+
+  // Removes rows (unknown ones ignored). Atomic to readers. Returns retired blocks.
+  struct ClearResult { bool partition_found = false; std::int64_t rows = 0; std::vector<BlockRef> retired; };
+  ClearResult clear_rows(const std::string& partition, const RowSelector& rows);
+  // One commit hides the partition; the rest is removed in bounded batches (also by whoever comes next, if we die).
+  ClearResult clear_partition(const std::string& partition);
+  // Continues clears that a dead process left behind. Returns retired blocks.
+  std::vector<BlockRef> finish_clears();
+
+  std::vector<std::string> partitions();
+  // Creates it when missing; the id numbers the wake word.
+  PartitionId ensure_partition(const std::string& partition);
+  std::optional<PartitionId> find_partition(const std::string& partition);
+  std::uint64_t partition_version(PartitionId id);   // bumped by every commit that changes the partition; 0: unknown
+  RowListing list_rows(const std::string& partition);
+  // Keys and tags of these rows, in order; a row that does not exist: key nullopt, tags "".
+  RowListing describe_rows(const std::string& partition, const std::vector<RowIndex>& indexes);
+  std::vector<RowIndex> find_keys(const std::string& partition, const std::vector<std::string>& keys, bool* partition_found);
+  // Rows that do not exist: Error stale_rows, nothing changes.
+  std::uint64_t merge_tags(const std::string& partition, const std::vector<RowIndex>& indexes,
+                           const std::vector<std::string>& tags);
+
+  // ---- production and consumption ----------------------------------------------------------------------------
+  // `fields` empty optional: see field_names. Rows: nullopt for all.
+  ProductionStatus production(const std::string& partition, const std::vector<std::string>& fields,
+                              const std::optional<std::vector<RowIndex>>& indexes);
+  std::vector<std::string> field_names(const std::string& partition);   // any row has it now; sorted
+  // Marks (0/1) of every row, ascending.
+  struct ConsumptionStatus { bool partition_found = false; std::vector<RowIndex> indexes; std::vector<std::uint8_t> consumed; };
+  ConsumptionStatus consumption(const std::string& partition, const std::string& task);
+  TaskSnapshot task_snapshot(const std::string& partition, const std::string& task, const std::vector<std::string>& fields);
+  // Marks `consumed` and stores the sampler's state iff the task's version is still `task_version` and every row is still
+  // ready and unmarked. False on conflict.
+  bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,
+                   const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
+                   const std::string& sampler_state);
+  // nullopt task: every task of the partition.
+  void task_reset(const std::string& partition, const std::optional<std::string>& task);
+
+  IndexStats stats();
+  struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };
+  std::vector<PartitionStats> partition_stats();
+  int check_readers();  // LMDB's dead-reader check; returns how many slots it cleared
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tq

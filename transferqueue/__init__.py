@@ -1,0 +1,1 @@
+"""TransferQueue over shared memory."""

@@ -1,0 +1,208 @@
+"""Contract of the native core. One `Store` is one process's attachment to a session.
+
+Every method releases the GIL, may be called from any thread, and raises the classes of `transferqueue.errors`.
+Bytes named by addresses are kept alive by the caller for the duration of the call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+DENSE: int  # FieldLayout kinds
+RAGGED: int
+COLUMN: int
+LAYOUT_VERSION: int
+BUILD_FINGERPRINT: int
+PAUSE_POINTS: bool  # pause points are compiled in
+
+Indexes = npt.NDArray[np.int64]
+
+class FieldLayout:
+    """How one field lies in a block; offsets in bytes from the start of the block."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: int,
+        data_offset: int,
+        data_nbytes: int,
+        row_nbytes: int = 0,
+        offsets_offset: int = 0,
+        schema: bytes = b"",
+    ) -> None: ...
+    name: str
+    kind: int
+    data_offset: int
+    data_nbytes: int
+    row_nbytes: int
+    offsets_offset: int
+    schema: bytes
+
+class Reservation:
+    """A pending extent. Dropped unpublished, it is given back at the next call (not in the destructor)."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def copy_in(self, writes: Sequence[tuple[int, int, int]]) -> None:
+        """(offset in the extent, source address, nbytes) each; parallel where it pays; no GIL."""
+    def writable(self, offset: int, nbytes: int) -> Any:
+        """DLPack capsule (uint8, 1-D) on the process's shared mapping, for the codec's strided copies. Must not escape."""
+    def map_for_producer(self) -> None:
+        """Gives the extent a shared writable mapping of its own, whose tensors may outlive commit or abort."""
+    def producer_tensor(self, offset: int, nbytes: int) -> Any:
+        """DLPack capsule (uint8, 1-D) on that mapping; counted while alive."""
+    def producer_tensors_alive(self) -> int: ...
+    def abandon(self) -> None:
+        """Gives the space back now, or when the last producer tensor dies."""
+
+class Resolved:
+    """Rows x fields at one snapshot, leased while this object or a view made from it is alive."""
+
+    partition_found: bool
+    partition_version: int
+    indexes: Indexes  # by key: -1 where unknown
+    gone: Indexes  # positions of rows that do not exist
+    fields: list[str]
+    n_blocks: int
+    def pieces(self, field: int) -> npt.NDArray[np.int64]:
+        """int64 [p, 4]: first requested row, count, block, row in block; rows not covered are not ready."""
+    def piece_list_id(self, field: int) -> int:
+        """Fields with the same id have the same pieces."""
+    def block_rows(self, block: int) -> int: ...
+    def layout(self, field: int, block: int) -> FieldLayout | None: ...
+    def view(self, block: int, offset: int, nbytes: int, *, shared: bool = False) -> Any:
+        """DLPack capsule (uint8, 1-D, exactly these bytes) on a private copy-on-write mapping of the block, or with
+        `shared` on the read-only one. All views of one Resolved share one mapping per block. Raises MemoryError when
+        no further mapping can be made (the caller copies instead)."""
+    def view_address(self, block: int, offset: int) -> int:
+        """Address on the read-only mapping, valid while this Resolved lives."""
+    def copy_rows(self, field: int, pieces: npt.NDArray[np.int64], destination_address: int, destination_nbytes: int) -> int:
+        """Concatenates the rows of `pieces` (rows as in `pieces()`), in order, at the destination. Returns bytes written.
+        Dense and ragged only. Parallel where it pays."""
+    def row_nbytes(self, field: int, pieces: npt.NDArray[np.int64]) -> Indexes:
+        """Bytes of each row of `pieces`, in order (ragged: from the offsets)."""
+    def column_bytes(self, field: int, block: int) -> bytes:
+        """A copy of the blob of a COLUMN field."""
+    def release(self) -> None:
+        """Drops this object's own leases now (views keep theirs)."""
+
+class PublishResult:
+    partition_id: int
+    partition_version: int
+    indexes: Indexes
+
+class RowListing:
+    partition_found: bool
+    indexes: Indexes
+    keys: list[str | None]
+    tags: list[bytes]
+
+class TaskSnapshot:
+    partition_found: bool
+    task_version: int
+    sampler_state: bytes
+    ready: Indexes
+
+class Store:
+    @staticmethod
+    def format(
+        directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str, payload_bytes: int, index_bytes: int, step_bytes: int
+    ) -> None:
+        """Creator only: sizes, reserves and formats the three segments and the index (`directory/index`, `directory/leases`)."""
+    def __init__(self, directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str) -> None:
+        """Attaches; the descriptors are duplicated. LayoutMismatchError, CorruptSegmentError, SessionNotFoundError."""
+    def close(self) -> None:
+        """Idempotent. Views stay readable; their leases live until they die. Later calls raise ClosedError."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def owner(self) -> int: ...
+    def end_session(self) -> None:
+        """Sets the ended word and wakes everybody: their next call raises SessionNotFoundError."""
+    @property
+    def ended(self) -> bool: ...
+
+    # puts
+    def reserve(self, nbytes: int, timeout_s: float | None) -> Reservation:
+        """Waits for room up to timeout_s (None: for ever; 0: not at all), then StorageFullError."""
+    def publish(
+        self,
+        partition: str,
+        *,
+        count: int = 0,
+        indexes: Indexes | None = None,
+        keys: Sequence[str] | None = None,
+        reservation: Reservation | None = None,
+        fields: Sequence[FieldLayout] = (),
+        tags: Sequence[bytes] = (),
+        exclusive_keys: bool = False,
+    ) -> PublishResult:
+        """One transaction: indexes given: those rows (StaleMetadataError when one is gone); keys given without indexes: the
+        rows of the keys, created when missing; neither: `count` new rows. Makes producer mappings private first."""
+    def move(self, source: Resolved, reservation: Reservation, fields: Sequence[FieldLayout]) -> int:
+        """Compare-and-set publication of a rewritten copy (coalesce). Returns cells moved."""
+
+    # gets
+    def resolve(
+        self, partition: str, *, indexes: Indexes | None = None, keys: Sequence[str] | None = None, fields: Sequence[str] | None = None, lease: bool = True
+    ) -> Resolved: ...
+
+    # rows
+    def find_keys(self, partition: str, keys: Sequence[str]) -> tuple[bool, Indexes]: ...
+    def list_rows(self, partition: str) -> RowListing: ...
+    def describe_rows(self, partition: str, indexes: Indexes) -> RowListing: ...
+    def merge_tags(self, partition: str, indexes: Indexes, tags: Sequence[bytes]) -> None: ...
+    def clear_rows(self, partition: str, *, indexes: Indexes | None = None, keys: Sequence[str] | None = None) -> int: ...
+    def clear_partition(self, partition: str) -> bool: ...
+    def partitions(self) -> list[str]: ...
+    def ensure_partition(self, partition: str) -> int: ...
+    def field_names(self, partition: str) -> list[str]: ...
+    def production(
+        self, partition: str, fields: Sequence[str], indexes: Indexes | None = None
+    ) -> tuple[bool, Indexes, npt.NDArray[np.int8], list[bool]]:
+        """(partition found, indexes, int8 [rows, fields], field known)."""
+    def consumption(self, partition: str, task: str) -> tuple[bool, Indexes, npt.NDArray[np.int8]]: ...
+    def task_snapshot(self, partition: str, task: str, fields: Sequence[str]) -> TaskSnapshot: ...
+    def task_commit(
+        self, partition: str, task: str, task_version: int, fields: Sequence[str], consumed: Indexes, sampler_state: bytes
+    ) -> bool: ...
+    def task_reset(self, partition: str, task: str | None) -> None: ...
+    def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
+        """Context manager: the robust lock of that (partition, task), for a sampler that lost four races."""
+
+    # waiting
+    def wake_word(self, partition: str | None) -> int:
+        """The 32-bit sequence word of the partition (None: the session's own, bumped by every commit)."""
+    def wait_word(self, partition: str | None, seen: int, timeout_s: float) -> bool:
+        """Sleeps (futex) until the word differs from `seen`; False after timeout_s. Call in slices of at most 0.1 s."""
+    def wake(self, partition: str | None) -> None: ...
+    def partition_version(self, partition: str) -> int: ...
+
+    # service
+    def reclaim(self) -> int:
+        """Retired blocks without a lease are freed, extents of the dead given back, half-done clears finished. Bytes freed."""
+    def reap(self) -> list[tuple[int, int]]:
+        """Dead clients found and cleaned now: (owner, pid)."""
+    def populate(self, nbytes: int) -> int:
+        """Backs and touches up to nbytes more of free space ahead of use; returns bytes populated."""
+    def trim(self) -> int:
+        """Gives the backing of free space back to the system; bytes given back."""
+    def clients(self) -> list[dict[str, Any]]:
+        """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
+    def stats(self) -> dict[str, int]: ...
+    def partition_stats(self) -> list[dict[str, Any]]: ...
+
+def arm_pause(name: str, action: str, *, after: int = 0) -> None:
+    """Tests only: at the named point, after `after` passes: "kill" (SIGKILL to self), "stop" (waits until `resume`), "fail"."""
+
+def resume(name: str) -> None: ...
+def paused(name: str) -> bool:
+    """A thread waits at that point now."""
+
+def memcpy_seconds(destination_address: int, source_address: int, nbytes: int) -> float:
+    """One single-thread memcpy, timed: the unit of every benchmark."""
