@@ -1,0 +1,102 @@
+# Every target sets up what it needs on a fresh clone: a virtual environment in the checkout, Debian's headers
+# where they are missing, and the native module, rebuilt when its sources changed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+STAMPS := build/stamps
+NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
+
+# One thread per process: the tests and the demo run many processes on few cores.
+export OMP_NUM_THREADS ?= 1
+# Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
+export RAY_worker_niceness ?= 0
+export RAY_DISABLE_IMPORT_WARNING ?= 1
+
+.PHONY: help demo test test-python test-native bench bench-quick soak lint format clean setup peers
+
+help:
+	@echo "make demo    train a small model with GRPO; the controller ships only metadata (under 6 minutes)"
+	@echo "make test    everything that must hold (under 12 minutes)"
+	@echo "make bench   the benchmark table against the peers; make soak: the long crash and chaos runs"
+	@echo "make lint    ruff, mypy, pyright; make clean: removes what the targets made"
+
+setup: $(STAMPS)/native
+
+$(STAMPS)/headers:
+	@mkdir -p $(STAMPS)
+	@if [ ! -e /usr/include/lmdb.h ] || [ ! -e /usr/include/doctest/doctest.h ]; then \
+	  SUDO=""; [ "$$(id -u)" = 0 ] || SUDO="sudo"; \
+	  ($$SUDO apt-get install -y -qq liblmdb-dev doctest-dev \
+	    || ($$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq liblmdb-dev doctest-dev)) >build/apt.log 2>&1 \
+	  || { echo "cannot install liblmdb-dev and doctest-dev (see build/apt.log); install them and run make again"; exit 1; }; \
+	fi
+	@touch $@
+
+$(STAMPS)/python: constraints.txt pyproject.toml
+	@mkdir -p $(STAMPS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja cmake
+	$(PIP) install -q -c constraints.txt tensordict numpy pyarrow msgspec posix_ipc ray reasoning-gym rich matplotlib \
+	  omegaconf pytest pytest-timeout pytest-benchmark hypothesis ruff mypy pyright
+	@touch $@
+
+# The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.
+$(STAMPS)/native: $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
+	$(PIP) install -q --no-build-isolation --no-deps -C cmake.define.TQ_PAUSE_POINTS=ON -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m examples.grpo $(ARGS)
+
+test: lint test-native test-python
+
+# pytest exits 5 when nothing was collected: a folder that lost its tests must fail, so no "|| true" here.
+test-python: setup
+	$(BIN)/python -m pytest tests -q -m "not soak" --durations=15
+
+SANITIZERS := address thread
+test-native: $(STAMPS)/headers $(STAMPS)/python
+	@set -e; for sanitizer in $(SANITIZERS); do \
+	  echo "== native tests under the $$sanitizer sanitizer"; \
+	  $(BIN)/cmake -S tests/native -B build/native-$$sanitizer -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=RelWithDebInfo >build/cmake-$$sanitizer.log; \
+	  $(BIN)/cmake --build build/native-$$sanitizer; \
+	  $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240; \
+	done
+
+bench: setup peers
+	$(BIN)/python -m bench.run $(ARGS)
+
+bench-quick: setup peers
+	$(BIN)/python -m bench.run --quick $(ARGS)
+
+# The peer pins other versions of what we use, so it lives in an environment of its own.
+peers: $(STAMPS)/peers
+$(STAMPS)/peers: bench/baselines/requirements.txt
+	@mkdir -p $(STAMPS)
+	test -x .venv-peer/bin/python || $(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/pip --disable-pip-version-check install -q torch==2.13.0
+	.venv-peer/bin/pip --disable-pip-version-check install -q -r bench/baselines/requirements.txt
+	@touch $@
+
+soak: setup
+	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf build dist .venv .venv-peer .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks examples/grpo/runs
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
