@@ -1,0 +1,61 @@
+"""What every test module is held to: it leaves no process and nothing in /dev/shm."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_SHM = Path("/dev/shm")
+
+
+def _session_files() -> set[str]:
+    return {entry.name for entry in _SHM.iterdir() if entry.name.startswith(f"tq-{os.getuid()}-")}
+
+
+def _children() -> dict[int, str]:
+    """Children of this process by pid, zombies left out, with their command lines."""
+    found: dict[int, str] = {}
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except FileNotFoundError:
+                continue
+            if state != "Z":
+                found[int(pid)] = command
+    return found
+
+
+def _is_foreign(command: str) -> bool:
+    """Ray's own processes and Python's helper servers outlive a module by design: they end with the test run."""
+    return any(word in command for word in ("ray", "gcs_server", "raylet", "resource_tracker", "forkserver"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    files_before, children_before = _session_files(), set(_children())
+    yield
+    deadline = time.monotonic() + 10.0  # a child that was told to end may take a moment to be gone
+    while True:
+        files = _session_files() - files_before
+        children = {
+            pid: command
+            for pid, command in _children().items()
+            if pid not in children_before and not _is_foreign(command)
+        }
+        if not files and not children:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind: files {sorted(files)}, processes {children}")
+        time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def no_session_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session exported by the shell that runs the tests must not be joined by them."""
+    monkeypatch.delenv("TRANSFERQUEUE_SESSION", raising=False)
