@@ -13,17 +13,10 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/gate.hpp"
 #include "core/types.hpp"
 
 namespace tq {
-
-// Entered around every write transaction. `enter` throws Error(timeout) naming the holder.
-class WriteGate {
- public:
-  virtual ~WriteGate() = default;
-  virtual void enter() = 0;
-  virtual void leave() noexcept = 0;
-};
 
 struct Reservation {
   Span span;
