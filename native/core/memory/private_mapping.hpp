@@ -1,0 +1,60 @@
+// A copy-on-write view of one block: a fresh MAP_PRIVATE|MAP_NORESERVE mapping of its pages. Reading copies nothing; a page
+// that the process writes becomes its own. Two mappings never share a private page, so what one view's owner writes reaches
+// nobody. An unwritten page shows the shared bytes, hence the block's lease lives as long as the mapping.
+//
+// The destructor unmaps and then releases the lease: no lock, no transaction, allowed on any thread, in the garbage collector
+// and at interpreter exit. In that order: after the release the bytes may become somebody else's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/error.hpp"
+#include "core/memory/fork_registry.hpp"
+#include "core/memory/lease.hpp"
+#include "core/memory/payload_segment.hpp"
+
+namespace tq {
+
+// No further mapping: the process is near vm.max_map_count, or mmap said ENOMEM (RLIMIT_AS, vm.overcommit_memory=2, which
+// charges private mappings in full). The caller copies instead.
+class MappingLimitError : public Error {
+ public:
+  explicit MappingLimitError(const std::string& what);
+};
+
+class PrivateMapping final : public ForkParticipant {
+ public:
+  // Error(closed) when the lease is void (a child whose hand-over failed).
+  static std::shared_ptr<PrivateMapping> map(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);
+  ~PrivateMapping() override;
+
+  // Address of the block's byte `offset`; [offset, offset + nbytes) lies in the block, else Error(invalid).
+  std::byte* at(std::uint64_t offset, std::uint64_t nbytes) const;
+
+  // A child whose lease hand-over failed must not read bytes that may change under it: inaccessible.
+  void after_fork_in_child() noexcept override;
+
+  // Mappings (of this and producer_mapping.hpp) alive in this process, and how many there may be: a share of
+  // vm.max_map_count, so that the rest of the process (threads, libraries, allocators) keeps room.
+  static std::int64_t alive() noexcept;
+  static std::int64_t limit() noexcept;
+
+ private:
+  PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);
+
+  // Order matters: members are destroyed backwards, after the destructor's munmap.
+  std::shared_ptr<const PayloadSegment> payload_;
+  BlockLease lease_;
+  Span block_;
+  std::byte* base_ = nullptr;  // page aligned
+  std::uint64_t mapped_nbytes_ = 0;
+  std::uint64_t lead_nbytes_ = 0;
+};
+
+// Read-only bytes of a block on the process's PROT_READ mapping; the pointer keeps lease and segment alive.
+std::shared_ptr<const std::byte> read_only_view(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease,
+                                                std::uint64_t offset, std::uint64_t nbytes);
+
+}  // namespace tq

@@ -1,0 +1,47 @@
+// Locks of the control segment, as the index and the samplers use them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <sys/types.h>
+
+#include "core/gate.hpp"
+#include "core/memory/control_segment.hpp"
+#include "core/memory/robust_lock.hpp"
+
+namespace tq {
+
+// In front of LMDB's write lock, which knows neither deadlines nor names. Whoever holds it and dies is replaced at once: the
+// gate protects no data of its own, LMDB recovers its part.
+class RobustWriteGate final : public WriteGate {
+ public:
+  explicit RobustWriteGate(std::shared_ptr<ControlSegment> control, double timeout_s = 30.0,
+                           robust_lock::Interrupted interrupted = nullptr);
+  void enter() override;  // Error(timeout) "... held by process 123"
+  void leave() noexcept override;
+
+ private:
+  const std::shared_ptr<ControlSegment> control_;
+  const double timeout_s_;
+  const robust_lock::Interrupted interrupted_;
+};
+
+// Serialises the samplers of one (partition, task) that lost too many races. Held by the thread that made it, which also
+// destroys it; in a forked child the copy is inert. Takes no part in fork_gate: it may be held across Python code.
+class TaskLock {
+ public:
+  TaskLock(std::shared_ptr<ControlSegment> control, PartitionId partition, const std::string& task, double timeout_s,
+           robust_lock::Interrupted interrupted = nullptr);
+  ~TaskLock() { release(); }
+  TaskLock(const TaskLock&) = delete;
+  TaskLock& operator=(const TaskLock&) = delete;
+  void release() noexcept;  // idempotent
+
+ private:
+  std::shared_ptr<ControlSegment> control_;
+  layout::RobustLock* lock_ = nullptr;
+  pid_t pid_ = 0;
+};
+
+}  // namespace tq
