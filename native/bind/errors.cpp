@@ -1,0 +1,133 @@
+#include "bind/errors.hpp"
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace nb = nanobind;
+
+namespace tq::bind {
+
+namespace {
+
+// How an Error's facts become attributes of the Python exception.
+enum class Facts {
+  none,
+  figures,    // <name>_bytes for each figure, and `resource`
+  rows,       // rows
+  keys,       // keys
+  partition,  // partition_id
+  session,    // session
+  path,       // path
+  timeout,    // missing
+};
+
+struct Mapping {
+  ErrorCode code;
+  const char* class_name;  // in transferqueue.errors
+  Facts facts;
+};
+
+constexpr Mapping mappings[] = {
+    {ErrorCode::storage_full, "StorageFullError", Facts::figures},
+    {ErrorCode::index_full, "StorageFullError", Facts::figures},
+    {ErrorCode::stale_rows, "StaleMetadataError", Facts::rows},
+    {ErrorCode::key_not_found, "KeyNotFoundError", Facts::keys},
+    {ErrorCode::partition_not_found, "PartitionNotFoundError", Facts::partition},
+    {ErrorCode::session_not_found, "SessionNotFoundError", Facts::session},
+    {ErrorCode::layout_mismatch, "LayoutMismatchError", Facts::path},
+    {ErrorCode::corrupt, "CorruptSegmentError", Facts::path},
+    {ErrorCode::timeout, "TransferTimeoutError", Facts::timeout},
+    {ErrorCode::closed, "ClosedError", Facts::session},
+};
+
+nb::object first_name(const Error& error) {
+  if (error.names.empty()) return nb::none();
+  return nb::str(error.names.front().c_str(), error.names.front().size());
+}
+
+nb::dict details(const Error& error, Facts facts) {
+  nb::dict result;
+  switch (facts) {
+    case Facts::none:
+      break;
+    case Facts::figures:
+      result["resource"] = error.code == ErrorCode::index_full ? "index" : "payload";
+      for (const auto& [name, value] : error.figures) result[(name + "_bytes").c_str()] = value;
+      break;
+    case Facts::rows: {
+      nb::list rows;
+      for (const std::int64_t row : error.rows) rows.append(row);
+      result["rows"] = nb::tuple(rows);
+      break;
+    }
+    case Facts::keys: {
+      nb::list keys;
+      for (const std::string& name : error.names) keys.append(nb::str(name.c_str(), name.size()));
+      result["keys"] = nb::tuple(keys);
+      break;
+    }
+    case Facts::partition:
+      result["partition_id"] = first_name(error);
+      break;
+    case Facts::session:
+      result["session"] = first_name(error);
+      break;
+    case Facts::path:
+      result["path"] = first_name(error);
+      break;
+    case Facts::timeout:
+      result["missing"] = first_name(error);
+      break;
+  }
+  return result;
+}
+
+nb::handle error_class(const char* name) {
+  // Never freed: errors may be raised until the interpreter is gone, and its teardown order is not ours.
+  static PyObject* const module = nb::module_::import_("transferqueue.errors").release().ptr();
+  return PyObject_GetAttrString(module, name);
+}
+
+void raise(const Error& error) {
+  if (error.code == ErrorCode::invalid) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return;
+  }
+  if (error.code == ErrorCode::system) {
+    nb::object instance = nb::steal(PyObject_CallFunction(PyExc_OSError, "is", error.errno_value, error.what()));
+    if (instance.is_valid()) PyErr_SetObject(instance.type().ptr(), instance.ptr());
+    return;
+  }
+  for (const Mapping& mapping : mappings) {
+    if (mapping.code != error.code) continue;
+    const nb::object cls = nb::steal(error_class(mapping.class_name));
+    if (!cls.is_valid()) return;  // an AttributeError is set
+    const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), static_cast<Py_ssize_t>(strlen(error.what())), "replace"));
+    const nb::object instance = cls(message, **details(error, mapping.facts));
+    PyErr_SetObject(cls.ptr(), instance.ptr());
+    return;
+  }
+  PyErr_SetString(PyExc_SystemError, error.what());
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const Error& error) {
+    try {
+      raise(error);
+    } catch (nb::python_error& failure) {
+      failure.restore();  // what went wrong while building the error (an import that fails) is what the caller sees
+    }
+  }
+}
+
+}  // namespace
+
+void register_errors() { nb::register_exception_translator(translate); }
+
+}  // namespace tq::bind

@@ -1,0 +1,9 @@
+// tq::Error -> the exception classes of transferqueue.errors.
+#pragma once
+
+namespace tq::bind {
+
+// Registers the translation. The classes are imported at the first error, since transferqueue imports this module.
+void register_errors();
+
+}  // namespace tq::bind

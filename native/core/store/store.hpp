@@ -1,0 +1,107 @@
+// One process's attachment to a session: memory/ and index/ wired together. The two protocols that need both, get and
+// retire, are in resolve.cpp and retire.cpp; this class holds no policy of its own.
+//
+// Thread-safe. Every call enters the fork gate shared, so that a fork never copies a half-done one, and fails with
+// `closed` after close() and with `session_not_found` once the session was ended. A bytes argument given by address is
+// kept alive by the caller for the duration of the call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/index/index.hpp"
+#include "core/store/clients.hpp"
+#include "core/store/pending_block.hpp"
+#include "core/store/resolved.hpp"
+#include "core/types.hpp"
+
+namespace tq {
+
+class Attachment;
+class TaskLock;
+
+class Store {
+ public:
+  // Called between the slices of a wait, outside every lock; may throw (Ctrl-C).
+  using Interrupt = std::function<void()>;
+
+  struct Files {
+    std::string directory;
+    int control_fd = -1;
+    int table_fd = -1;
+    int payload_fd = -1;
+    std::string session;
+  };
+  struct Sizes {
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t index_bytes = 0;
+    std::uint64_t step_bytes = 0;
+  };
+
+  static void format(const Files& files, const Sizes& sizes);
+  explicit Store(const Files& files);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  void close();
+  bool closed() const;
+  OwnerId owner() const;
+  void end_session();
+  bool ended() const;
+
+  // Waits for room up to timeout_s (nullopt: for ever; 0: not at all), then Error(storage_full).
+  std::shared_ptr<PendingBlock> reserve(std::uint64_t nbytes, std::optional<double> timeout_s,
+                                        const Interrupt& interrupt);
+  // `request.owner` and `request.reservation` are filled in here. On an error the pending block stays pending.
+  PublishResult publish(PublishRequest request, PendingBlock* block);
+  // Returns the cells that moved. 0: the block was given back.
+  std::int64_t move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields);
+  std::shared_ptr<Resolved> resolve(const std::string& partition, const RowSelector& rows,
+                                    const std::optional<std::vector<std::string>>& fields, bool lease);
+
+  std::pair<bool, std::vector<RowIndex>> find_keys(const std::string& partition, const std::vector<std::string>& keys);
+  RowListing list_rows(const std::string& partition);
+  RowListing describe_rows(const std::string& partition, const std::vector<RowIndex>& indexes);
+  void merge_tags(const std::string& partition, const std::vector<RowIndex>& indexes,
+                  const std::vector<std::string>& tags);
+  std::int64_t clear_rows(const std::string& partition, const RowSelector& rows);
+  bool clear_partition(const std::string& partition);
+  std::vector<std::string> partitions();
+  PartitionId ensure_partition(const std::string& partition);
+  std::vector<std::string> field_names(const std::string& partition);
+  ProductionStatus production(const std::string& partition, const std::vector<std::string>& fields,
+                              const std::optional<std::vector<RowIndex>>& indexes);
+  Index::ConsumptionStatus consumption(const std::string& partition, const std::string& task);
+  TaskSnapshot task_snapshot(const std::string& partition, const std::string& task,
+                             const std::vector<std::string>& fields);
+  bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,
+                   const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
+                   const std::string& sampler_state);
+  void task_reset(const std::string& partition, const std::optional<std::string>& task);
+  std::shared_ptr<TaskLock> lock_task(const std::string& partition, const std::string& task, double timeout_s);
+
+  // nullopt: the session's own word, bumped by every commit.
+  std::uint32_t wake_word(const std::optional<std::string>& partition);
+  bool wait_word(const std::optional<std::string>& partition, std::uint32_t seen, double timeout_s);
+  void wake(const std::optional<std::string>& partition);
+  std::uint64_t partition_version(const std::string& partition);
+
+  std::uint64_t reclaim();
+  std::vector<std::pair<OwnerId, std::int64_t>> reap();
+  std::uint64_t populate(std::uint64_t nbytes);
+  std::uint64_t trim();
+  std::vector<ClientInfo> clients();
+  std::vector<std::pair<std::string, std::uint64_t>> stats();
+  std::vector<Index::PartitionStats> partition_stats();
+
+ private:
+  std::shared_ptr<Attachment> attachment_;
+};
+
+}  // namespace tq
