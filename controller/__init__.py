@@ -1,0 +1,54 @@
+"""Worker groups: ranks on Ray that are called as one object. Ray is imported on first use, not here."""
+
+from transferqueue.controller.dispatch import (
+    Broadcast,
+    Dispatch,
+    DispatchMode,
+    Execute,
+    PerRank,
+    get_predefined_dispatch_fn,
+    get_predefined_execute_fn,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+    register_dispatch_mode,
+    update_dispatch_mode,
+)
+from transferqueue.controller.errors import (
+    InsufficientResourcesError,
+    WorkerDiedError,
+    WorkerError,
+    WorkerGroupDeadError,
+    WorkerStartError,
+)
+from transferqueue.controller.group_future import GroupFuture
+from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
+from transferqueue.controller.ray_resource_pool import RayResourcePool
+from transferqueue.controller.ray_worker_group import RayWorkerGroup
+from transferqueue.controller.resource_pool import ResourcePool
+from transferqueue.controller.worker_group import WorkerGroup
+
+__all__ = [
+    "Broadcast",
+    "ClassWithInitArgs",
+    "Dispatch",
+    "DispatchMode",
+    "Execute",
+    "GroupFuture",
+    "InsufficientResourcesError",
+    "PerRank",
+    "RayClassWithInitArgs",
+    "RayResourcePool",
+    "RayWorkerGroup",
+    "ResourcePool",
+    "WorkerDiedError",
+    "WorkerError",
+    "WorkerGroup",
+    "WorkerGroupDeadError",
+    "WorkerStartError",
+    "get_predefined_dispatch_fn",
+    "get_predefined_execute_fn",
+    "make_nd_compute_dataproto_dispatch_fn",
+    "register",
+    "register_dispatch_mode",
+    "update_dispatch_mode",
+]

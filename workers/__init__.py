@@ -1,0 +1,45 @@
+"""What runs in a rank of a worker group. Imports no Ray."""
+
+from transferqueue.workers.arguments import Broadcast, PerRank
+from transferqueue.workers.bridge import tqbridge
+from transferqueue.workers.dispatch_modes import (
+    Dispatch,
+    DispatchMode,
+    get_predefined_dispatch_fn,
+    make_nd_compute_dataproto_dispatch_fn,
+    register_dispatch_mode,
+    update_dispatch_mode,
+)
+from transferqueue.workers.execute import Execute, get_predefined_execute_fn
+from transferqueue.workers.futures import Future
+from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
+from transferqueue.workers.ranks import RankInfo
+from transferqueue.workers.register import register
+from transferqueue.workers.worker import Worker
+from transferqueue.workers.write_back import CollectMaskWrites, EveryRankWrites, OneRankWrites, WriteBack
+
+__all__ = [
+    "Broadcast",
+    "CollectMaskWrites",
+    "Dispatch",
+    "DispatchMode",
+    "EveryRankWrites",
+    "Execute",
+    "Future",
+    "OneRankWrites",
+    "PerRank",
+    "RankInfo",
+    "Worker",
+    "WriteBack",
+    "destroy_process_group",
+    "get_predefined_dispatch_fn",
+    "get_predefined_execute_fn",
+    "init_process_group",
+    "make_mesh",
+    "make_nd_compute_dataproto_dispatch_fn",
+    "mesh_dp_info",
+    "register",
+    "register_dispatch_mode",
+    "tqbridge",
+    "update_dispatch_mode",
+]

@@ -1,0 +1,100 @@
+"""Starting the actors of a group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transferqueue.controller.collect import RankFacts, gather
+from transferqueue.controller.errors import WorkerDiedError, WorkerStartError
+from transferqueue.controller.rank_actor import actor_class
+from transferqueue.controller.rank_place import RankPlace, local_ranks
+from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.controller.ray_resource_pool import RayResourcePool
+from transferqueue.errors import TransferTimeoutError
+from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo
+from transferqueue.workers.ray_runtime import require_ray
+from transferqueue.workers.session_client import SESSION_VARIABLE
+
+
+class GroupStart:
+    """One start of a group: `actors` are there (perhaps still starting) at once, `run` completes them."""
+
+    def __init__(
+        self,
+        places: Sequence[RankPlace],
+        class_with_args: RayClassWithInitArgs,
+        pool: RayResourcePool,
+        worker_env: Mapping[str, str],
+        timeout_s: float,
+    ) -> None:
+        self._ray = require_ray("RayWorkerGroup")
+        self._places = places
+        self._class_with_args = class_with_args
+        self._pool = pool
+        self._worker_env = dict(worker_env)
+        self._timeout_s = timeout_s
+        self.master: tuple[str, str] = ("", "")
+        remote_class = self._ray.remote(actor_class(class_with_args.user_class))
+        self.actors = [
+            remote_class.options(**self._options(rank, place)).remote() for rank, place in enumerate(places)
+        ]
+
+    def run(self) -> list[RankFacts]:
+        """Waits for the actors, then builds the worker on all of them at the same time. What is known of each rank.
+
+        Raises `WorkerStartError` for an actor that did not start, `WorkerError` for a constructor that raised.
+        """
+        name = self._class_with_args.user_class.__name__
+        ranks = [RankFacts(rank, place.node) for rank, place in enumerate(self._places)]
+        try:
+            refs = [actor._tq_node_facts.remote() for actor in self.actors]
+            facts = gather(refs, ranks, f"start of {name}", self._timeout_s)
+        except WorkerDiedError as error:
+            raise WorkerStartError(
+                f"rank {error.rank} of {name} did not start: {error.reason}", **error.details
+            ) from error
+        except TransferTimeoutError as error:
+            free = self._ray.available_resources()
+            raise WorkerStartError(
+                f"ranks {error.missing} of {name} did not start within {self._timeout_s:g} s; each asks for "
+                f"{self._describe_request()}; free in the cluster now: {free}",
+                reason="timeout",
+            ) from error
+        ranks = [RankFacts(rank.rank, rank.node, fact.pid) for rank, fact in zip(ranks, facts)]
+        self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
+        environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
+        args, kwargs = self._class_with_args.args, self._class_with_args.kwargs
+        builds = [actor._tq_build.remote(rank, environment, args, kwargs) for rank, actor in enumerate(self.actors)]
+        gather(builds, ranks, f"{name}.__init__")
+        return ranks
+
+    def _options(self, rank: int, place: RankPlace) -> dict[str, Any]:
+        strategies = self._ray.util.scheduling_strategies
+        options: dict[str, Any] = {
+            "num_cpus": self._pool.share,
+            "max_restarts": 0,
+            "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
+                placement_group=place.placement_group, placement_group_bundle_index=place.bundle_index
+            ),
+        }
+        if self._pool.use_gpu:
+            options["num_gpus"] = self._pool.share
+        user_options = dict(self._class_with_args.options)
+        runtime_env = dict(user_options.pop("runtime_env", None) or {})
+        runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **self._environment(rank)}
+        return {**options, **user_options, "runtime_env": runtime_env}
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        local_rank, local_world_size = local_ranks(self._places)[rank]
+        environment = dict(self._worker_env)
+        session = os.environ.get(SESSION_VARIABLE)
+        if session is not None:
+            environment[SESSION_VARIABLE] = session
+        return {**environment, **RankInfo(rank, len(self._places), local_rank, local_world_size).to_environment()}
+
+    def _describe_request(self) -> str:
+        names = ("num_cpus", "num_gpus", "resources", "memory")
+        options = self._options(0, self._places[0])
+        return ", ".join(f"{name}={options[name]}" for name in names if name in options)

@@ -1,0 +1,122 @@
+"""Waiting for ranks, so that the first failure is seen whichever rank it happens on, and named as what it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transferqueue.controller.errors import WorkerDiedError, WorkerError, worker_error
+from transferqueue.errors import TransferTimeoutError
+from transferqueue.workers.ray_runtime import require_ray
+
+DEATH_GRACE_S = 3.0
+"""After an error on one rank, how long the others are watched for a death that caused it.
+
+A rank that loses its peer in a collective raises within milliseconds; Ray reports the dead process up to a second
+later. Raising at once would show the symptom and hide the cause.
+"""
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """What an error says about the rank it happened on."""
+
+    rank: int
+    node: str
+    pid: int | None = None
+
+    @property
+    def text(self) -> str:
+        return f"rank {self.rank} (node {self.node}, pid {self.pid if self.pid is not None else 'unknown'})"
+
+
+def gather(refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout_s: float | None = None) -> list[Any]:
+    """The outputs behind `refs`, in their order; `ranks` says which rank computes each.
+
+    Raises the first failure without waiting for the other ranks: `WorkerDiedError` when a process died (also when
+    another rank's error came first), else `WorkerError`; `TransferTimeoutError` naming the ranks that have not
+    answered after `timeout_s`.
+    """
+    ray = require_ray("a worker group")
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    position_of = {ref: position for position, ref in enumerate(refs)}
+    outputs: list[Any] = [None] * len(refs)
+    pending = list(refs)
+    failed: WorkerError | None = None
+    while pending:
+        remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        ready, pending = ray.wait(pending, num_returns=1, timeout=remaining_s)
+        if pending:
+            more, pending = ray.wait(pending, num_returns=len(pending), timeout=0)
+            ready += more
+        for ref in ready:
+            position = position_of[ref]
+            try:
+                outputs[position] = ray.get(ref)
+            except ray.exceptions.RayError as error:
+                described = _describe(error, ranks[position], method)
+                if isinstance(described, WorkerDiedError):
+                    raise described from failed
+                if failed is None:
+                    failed = described
+                    deadline_s = _sooner(deadline_s, time.monotonic() + DEATH_GRACE_S)
+        if not ready:
+            break
+    if failed is not None:
+        raise failed
+    if pending:
+        late = [ranks[position_of[ref]] for ref in pending]
+        raise TransferTimeoutError(
+            f"{method}: {len(late)} of {len(refs)} ranks have not answered after {timeout_s:g} s: "
+            f"{', '.join(facts.text for facts in late)}",
+            timeout_s=timeout_s,
+            missing=[facts.rank for facts in late],
+        )
+    return outputs
+
+
+def _sooner(deadline_s: float | None, other_s: float) -> float:
+    return other_s if deadline_s is None else min(deadline_s, other_s)
+
+
+def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
+    exceptions = require_ray("a worker group").exceptions
+    # A task error first: one whose cause is a dead actor that the method itself called is an instance of both.
+    if isinstance(error, exceptions.RayTaskError):
+        remote = str(error)
+        return worker_error(
+            error.cause,
+            f"{method} failed on {facts.text}: {_one_line(error.cause)}\n{remote}",
+            rank=facts.rank,
+            node=facts.node,
+            pid=facts.pid,
+            method=method,
+            remote_traceback=remote,
+        )
+    deaths = (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.OutOfMemoryError)
+    text = str(error).strip()
+    if isinstance(error, deaths):
+        return WorkerDiedError(
+            f"{facts.text} died during {method}; the group is dead. Cause: {text}",
+            rank=facts.rank,
+            node=facts.node,
+            pid=facts.pid,
+            method=method,
+            reason=text,
+        )
+    return worker_error(
+        error,
+        f"{method} on {facts.text}: its result could not be fetched: {text}",
+        rank=facts.rank,
+        node=facts.node,
+        pid=facts.pid,
+        method=method,
+        remote_traceback=text,
+    )
+
+
+def _one_line(cause: BaseException) -> str:
+    text = str(cause).strip().split("\n", 1)[0]
+    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

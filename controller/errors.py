@@ -1,0 +1,89 @@
+"""Failures of ranks and groups, as the caller of a group sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from transferqueue.errors import TransferQueueError
+
+
+class WorkerError(TransferQueueError, RuntimeError):
+    """A method raised on a rank: `rank`, `node` (address and id), `pid`, `method`, `remote_traceback`, `cause`.
+
+    What is raised is also an instance of the class that the method raised, so ``except KeyError`` keeps working; the
+    attributes of that error (``error.fields`` of a `FieldNotReadyError`) are there too. `cause` is the original.
+    """
+
+    _declared: ClassVar[Mapping[str, Any]] = {
+        "rank": None,
+        "node": None,
+        "pid": None,
+        "method": None,
+        "remote_traceback": "",
+        "cause": None,
+    }
+    rank: int | None
+    node: str | None
+    pid: int | None
+    method: str | None
+    remote_traceback: str
+    cause: BaseException | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of this object may be made at run time (see `worker_error`) and then has no importable name.
+        return _rebuild, (_plain_class(type(self)), self.message, self.details)
+
+
+class WorkerDiedError(WorkerError):
+    """A rank's process is gone: `rank`, `node`, `pid`, `method` (the call it died in), `reason`. The group is dead."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {**WorkerError._declared, "reason": ""}
+    reason: str
+
+
+class WorkerGroupDeadError(WorkerDiedError):
+    """A call on a group that lost a rank earlier, or that was shut down. Nothing was sent to the ranks."""
+
+
+class WorkerStartError(WorkerError):
+    """A rank could not be started: `rank` (None when it is not known which), `reason`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {**WorkerError._declared, "reason": ""}
+    reason: str
+
+
+class InsufficientResourcesError(TransferQueueError, ValueError):
+    """A pool that does not fit the cluster: `wanted` and `present` (resources by name), `nodes` (what each has)."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"wanted": None, "present": None, "nodes": ()}
+    wanted: Mapping[str, float]
+    present: Mapping[str, float]
+    nodes: tuple[str, ...]
+
+
+def worker_error(cause: BaseException | None, message: str, **details: Any) -> WorkerError:
+    """A `WorkerError` that is also an instance of the class of `cause`, where that class allows it."""
+    details["cause"] = cause
+    if isinstance(cause, TransferQueueError):
+        details = {**cause.details, **details}
+    return _rebuild(WorkerError, message, details)
+
+
+def _rebuild(cls: type[WorkerError], message: str, details: Mapping[str, Any]) -> WorkerError:
+    cause = details.get("cause")
+    error: WorkerError | None = None
+    if cls is WorkerError and isinstance(cause, Exception) and not isinstance(cause, WorkerError):
+        try:
+            error = type(f"WorkerError({type(cause).__name__})", (cls, type(cause)), {})(message, **details)
+        except TypeError:  # a class with arguments or a layout of its own: the plain class says the same
+            error = None
+    if error is None:
+        error = cls(message, **details)
+    if isinstance(cause, BaseException):
+        error.__cause__ = cause
+    return error
+
+
+def _plain_class(cls: type[WorkerError]) -> type[WorkerError]:
+    return next(base for base in cls.__mro__ if base.__module__ == __name__ and not base.__name__.startswith("WorkerError("))

@@ -1,0 +1,45 @@
+"""What a group puts around a worker class to run it as a Ray actor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transferqueue.workers.arguments import value_for_rank
+from transferqueue.workers.master_port import MasterPort
+from transferqueue.workers.ray_runtime import NodeFacts, node_facts
+
+
+class RankActor:
+    """Mixed in before the worker class: the actor starts without building the worker.
+
+    The group first needs to know where rank 0 runs; then all ranks build their workers at the same time (a constructor
+    may wait for its peers in a collective), and an error in a constructor is an error of a call, with its traceback.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet; see `_tq_build`."""
+
+    def _tq_node_facts(self) -> NodeFacts:
+        return node_facts()
+
+    def _tq_reserve_master(self) -> tuple[str, str]:
+        """``(address, port)`` for the rendezvous, asked of rank 0."""
+        self._tq_master_port = MasterPort()
+        return node_facts().node_ip, str(self._tq_master_port.port)
+
+    def _tq_build(
+        self, rank: int, environment: Mapping[str, str], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Sets what the rank reads from its environment and runs the constructor of the worker class."""
+        os.environ.update(environment)
+        super().__init__(
+            *(value_for_rank(value, rank) for value in args),
+            **{name: value_for_rank(value, rank) for name, value in kwargs.items()},
+        )
+
+
+def actor_class(user_class: type) -> type:
+    """A class with the methods of `user_class` that starts empty."""
+    return type(user_class.__name__, (RankActor, user_class), {"__doc__": user_class.__doc__})

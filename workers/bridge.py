@@ -1,0 +1,102 @@
+"""`tqbridge`: a method written for TensorDicts, called with metadata.
+
+The controller passes metadata; the method sees a TensorDict of views; what it returns is stored on the same rows and
+the controller gets metadata back. Without a metadata argument the method is called straight through.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.workers.bridge_steps import bridged_call
+from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
+from transferqueue.workers.write_back import EveryRankWrites, WriteBack
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_METADATA = (BatchMeta, KVBatchMeta)
+
+
+def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
+    """A decorator for functions and methods, sync and async, of workers and of plain Ray actors.
+
+    Every positional and keyword argument that is a `BatchMeta` or `KVBatchMeta` becomes a TensorDict: the fields that
+    the metadata names, rows in its order, its extra_info as non-tensor entries (also with 0 rows). The tensors are
+    copy-on-write views: writing in place changes nobody else's rows. Metadata inside lists or dicts is left alone.
+
+    Of what the function returns,
+
+    * a TensorDict is stored on the rows of the first metadata argument, all its columns, and metadata of the same kind
+      comes back: same keys, order, partition and tags, with the new fields. Its `NonTensorData` entries are not stored:
+      they become the extra_info of that metadata, in place of the input's. Rows that pad the batch are not stored and
+      not in the returned metadata.
+    * a dict becomes the extra_info of that metadata; nothing is stored.
+    * anything else passes through.
+
+    A rank that does not collect (see `dispatch_mode`) stores nothing and returns empty metadata.
+
+    Args:
+        dispatch_mode: decides which ranks collect: a member of `Dispatch`, a `DispatchMode`, or a mapping with
+            `dispatch_fn` and `collect_fn`. None: every process does, which is right for a plain actor.
+
+    Raises (on the call): `SchemaMismatchError` naming method, rank and both sizes when the returned TensorDict has
+    another number of rows; `SessionNotFoundError` for metadata of another session; what the client raises for rows
+    that were cleared and fields that are not ready.
+    """
+    write_back: WriteBack = EveryRankWrites() if dispatch_mode is None else resolve_dispatch_mode(dispatch_mode).writes_back
+
+    def decorator(function: _Function) -> _Function:
+        if inspect.iscoroutinefunction(function):
+            return cast("_Function", _asynchronous(function, write_back))
+        return cast("_Function", _blocking(function, write_back))
+
+    return decorator
+
+
+def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def bridged(*args: Any, **kwargs: Any) -> Any:
+        if not _has_metadata(args, kwargs):
+            return function(*args, **kwargs)
+        steps = bridged_call(function, write_back, args, kwargs)
+        result: Any = None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            result = step.blocking()
+
+    return bridged
+
+
+def _asynchronous(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def bridged(*args: Any, **kwargs: Any) -> Any:
+        if not _has_metadata(args, kwargs):
+            return await function(*args, **kwargs)
+        steps = bridged_call(function, write_back, args, kwargs)
+        result: Any = None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            result = await step.awaitable()
+
+    return bridged
+
+
+def _has_metadata(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    # On the path of every call of every registered method: two loops, no allocation.
+    for arg in args:
+        if isinstance(arg, _METADATA):
+            return True
+    if kwargs:
+        for value in kwargs.values():
+            if isinstance(value, _METADATA):
+                return True
+    return False

@@ -1,0 +1,59 @@
+"""One line per bridged call, at INFO."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transferqueue.read_report import ReadReport
+
+logger = logging.getLogger("transferqueue.bridge")
+
+_PARTITIONS_SHOWN = 3
+
+
+@dataclass
+class CallLog:
+    """What a call with metadata did; filled in as it goes, written once at its end."""
+
+    method: str
+    rank: int
+    metas: Sequence[Any]
+    reads: list[ReadReport] = field(default_factory=list)
+    method_s: float = 0.0
+    write_back_s: float = 0.0
+
+    def write(self) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        reads = self.reads
+        logger.info(
+            "%s rank=%d pid=%d partition=%s rows=%d viewed=%dB copied=%dB resolve=%.6fs wait=%.6fs method=%.6fs "
+            "write_back=%.6fs",
+            self.method,
+            self.rank,
+            os.getpid(),
+            partition_text(self.metas),
+            self.metas[0].size,
+            sum(read.bytes_viewed for read in reads),
+            sum(read.bytes_copied for read in reads),
+            sum(read.resolve_s for read in reads),
+            sum(read.wait_s for read in reads),
+            self.method_s,
+            self.write_back_s,
+        )
+
+
+def partition_text(metas: Sequence[Any]) -> str:
+    """The partitions of all metadata arguments, in order of appearance: ``train_0`` or ``train_0,val``."""
+    names: list[str] = []
+    for meta in metas:
+        ids = getattr(meta, "partition_ids", None)
+        names.extend(ids if ids is not None else [meta.partition_id] if meta.partition_id else [])
+    distinct = list(dict.fromkeys(names))
+    shown = ",".join(distinct[:_PARTITIONS_SHOWN])
+    more = len(distinct) - _PARTITIONS_SHOWN
+    return (shown or "-") + (f",and_{more}_more" if more > 0 else "")

@@ -1,0 +1,148 @@
+"""What happens in a bridged call, once for sync and async methods.
+
+`bridged_call` is a generator of `Step`s: each is one thing that may take time (a read, the method, a write), and the
+driver in `bridge` either runs it or awaits it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensordict import NonTensorData, TensorDict
+
+from transferqueue.conversions import async_rows_of_keys, rows_of_keys
+from transferqueue.errors import SchemaMismatchError
+from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.read_report import ReadReport
+from transferqueue.workers import session_client
+from transferqueue.workers.bridge_log import CallLog
+from transferqueue.workers.method_output import MethodOutput
+from transferqueue.workers.ranks import rank_of
+from transferqueue.workers.write_back import WriteBack
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of work in its two forms."""
+
+    blocking: Callable[[], Any]
+    awaitable: Callable[[], Awaitable[Any]]
+
+
+Steps = Generator[Step, Any, Any]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A metadata argument and what it stands for: `rows` are its rows by global index, `batch` their values."""
+
+    meta: BatchMeta | KVBatchMeta
+    rows: BatchMeta
+    batch: TensorDict
+
+
+def bridged_call(
+    function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Steps:
+    """Runs `function` with its metadata arguments as TensorDicts; returns what the caller gets (see `tqbridge`)."""
+    owner = args[0] if args and not isinstance(args[0], (BatchMeta, KVBatchMeta)) else None
+    metas = [value for value in (*args, *kwargs.values()) if isinstance(value, (BatchMeta, KVBatchMeta))]
+    name = function.__qualname__
+    log = CallLog(method=name, rank=rank_of(owner), metas=metas)
+    inputs: list[_Input] = []
+    filled_args, filled_kwargs = list(args), dict(kwargs)
+    for position, value in [*enumerate(args), *kwargs.items()]:
+        if not isinstance(value, (BatchMeta, KVBatchMeta)):
+            continue
+        item = yield from _read(value, name, log)
+        inputs.append(item)
+        if isinstance(position, int):
+            filled_args[position] = item.batch
+        else:
+            filled_kwargs[position] = item.batch
+
+    started_s = time.perf_counter()
+    output = yield Step(
+        blocking=lambda: function(*filled_args, **filled_kwargs),
+        awaitable=lambda: function(*filled_args, **filled_kwargs),
+    )
+    log.method_s = time.perf_counter() - started_s
+    if not MethodOutput.is_bridged(output):
+        log.write()
+        return output
+
+    target = inputs[0]
+    caller = f"{name} on rank {log.rank}"
+    result = MethodOutput(output, rows=target.meta.size, input_fields=target.rows.field_names, caller=caller)
+    if not write_back.collects(owner):
+        log.write()
+        return type(target.meta)()
+    started_s = time.perf_counter()
+    updated = yield from _write_back(target, result)
+    log.write_back_s = time.perf_counter() - started_s
+    log.write()
+    return updated
+
+
+def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog) -> Generator[Step, Any, _Input]:
+    if meta.size == 0 and not meta.session:
+        # An empty batch that no client made: there is nothing to look up, and no session to ask.
+        rows = meta if isinstance(meta, BatchMeta) else BatchMeta()
+        return _Input(meta, rows, _with_extra_info(TensorDict({}, batch_size=[0]), meta, method))
+    client = session_client.client_for(meta)
+    rows = meta
+    if isinstance(meta, KVBatchMeta):
+        started_s = time.perf_counter()
+        rows = yield Step(
+            blocking=lambda: rows_of_keys(client, meta), awaitable=lambda: async_rows_of_keys(client, meta)
+        )
+        log.reads.append(ReadReport(resolve_s=time.perf_counter() - started_s))
+    batch, report = yield Step(
+        blocking=lambda: client.get_data_with_report(rows),
+        awaitable=lambda: client.async_get_data_with_report(rows),
+    )
+    log.reads.append(report)
+    return _Input(meta, rows, _with_extra_info(batch, meta, method))
+
+
+def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: str) -> TensorDict:
+    info: Mapping[str, Any] = meta.extra_info
+    for key, value in info.items():
+        if key in batch.keys():  # noqa: SIM118
+            raise SchemaMismatchError(
+                f"{method}: extra_info entry {key!r} has the name of a field of the batch; rename one of the two",
+                fields=(key,),
+            )
+        batch.set(key, NonTensorData(value, batch_size=batch.batch_size))
+    return batch
+
+
+def _write_back(target: _Input, result: MethodOutput) -> Generator[Step, Any, BatchMeta | KVBatchMeta]:
+    meta, rows = target.meta, target.rows
+    if rows.num_padding:
+        result.keep(~rows.padding_mask)
+        meta, rows = meta.unpad(), rows.unpad()
+    columns = result.columns
+    if columns is not None and rows.size:
+        client = session_client.client_for(target.meta)
+        # A copy: put adds the fields to the metadata that it is given, which is the caller's own in a local call.
+        metadata = rows.copy()
+        rows = yield Step(
+            blocking=lambda: client.put(columns, metadata=metadata),
+            awaitable=lambda: client.async_put(columns, metadata=metadata),
+        )
+    return _same_kind(meta, rows, result.extra_info)
+
+
+def _same_kind(meta: BatchMeta | KVBatchMeta, rows: BatchMeta, extra_info: dict[str, Any]) -> BatchMeta | KVBatchMeta:
+    if isinstance(meta, KVBatchMeta):
+        updated = meta.copy()
+        updated.fields = sorted({*(meta.fields or ()), *rows.field_names}) if rows.size else meta.fields
+        updated.extra_info = extra_info
+        return updated
+    updated_rows = rows.copy()
+    updated_rows.extra_info = extra_info
+    return updated_rows

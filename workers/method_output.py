@@ -1,0 +1,69 @@
+"""What a bridged method returned, sorted into columns to store and values for extra_info."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
+
+from transferqueue.errors import SchemaMismatchError
+from transferqueue.workers.batch_rows import keep_rows
+from transferqueue.workers.columns import is_constant
+
+
+class MethodOutput:
+    """A TensorDict or dict that a method returned for a batch of `rows` rows.
+
+    `columns` is what is stored: a TensorDict with all columns, None without any. `extra_info` are the values for the
+    batch as a whole. A `NonTensorData` is one of those, except under the name of an input column (`input_fields`):
+    tensordict turns a column of equal values into one, and such a column stays a column.
+    """
+
+    def __init__(
+        self, output: TensorDictBase | dict[str, Any], *, rows: int, input_fields: Collection[str], caller: str
+    ) -> None:
+        self.extra_info: dict[str, Any] = {}
+        self.columns: TensorDict | None = None
+        if isinstance(output, dict):
+            self.extra_info = dict(output)
+            return
+        columns: dict[str, Any] = {}
+        for name in output.keys():  # noqa: SIM118
+            entry = output.get(name)
+            if not is_constant(entry):
+                columns[name] = entry
+            elif name in input_fields:
+                columns[name] = NonTensorStack(*(NonTensorData(entry.data) for _ in range(rows)))
+            else:
+                self.extra_info[name] = entry.data
+        if not columns:
+            return
+        if not output.batch_size:
+            raise SchemaMismatchError(
+                f"{caller} returned a TensorDict with fields {sorted(columns)} but without a batch dimension; "
+                f"its batch has {rows} rows: return TensorDict(..., batch_size=[{rows}])",
+                expected=rows,
+                found=None,
+                fields=tuple(sorted(columns)),
+            )
+        if output.batch_size[0] != rows:
+            raise SchemaMismatchError(
+                f"{caller} returned {output.batch_size[0]} rows for a batch of {rows} rows; outputs are stored on the "
+                "rows of the first metadata argument, one for one",
+                expected=rows,
+                found=int(output.batch_size[0]),
+                fields=tuple(sorted(columns)),
+            )
+        self.columns = TensorDict(columns, batch_size=[rows])
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Drops the rows where the bool array is False."""
+        if self.columns is not None:
+            self.columns = keep_rows(self.columns, rows)
+
+    @staticmethod
+    def is_bridged(output: object) -> bool:
+        """Whether an output becomes metadata; everything else passes through."""
+        return isinstance(output, (TensorDictBase, dict)) and not isinstance(output, NonTensorStack)

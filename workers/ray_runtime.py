@@ -1,0 +1,49 @@
+"""What a rank asks of Ray: the only module of this layer that imports it, and only when asked."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+
+def require_ray(what: str) -> Any:
+    """The `ray` module. `ImportError` saying what needs it and how to install it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ImportError(f"{what} needs Ray: pip install 'transferqueue-shm[ray]'") from error
+
+
+def inside_ray() -> bool:
+    """Whether this process has joined a Ray cluster, without importing Ray."""
+    import sys
+
+    ray = sys.modules.get("ray")
+    return bool(ray is not None and getattr(ray, "is_initialized", lambda: False)())
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Where this process runs. Without Ray `node_id` is the host name."""
+
+    node_id: str
+    node_ip: str
+    pid: int
+
+
+def node_facts() -> NodeFacts:
+    """Node id, address and pid of this process."""
+    if inside_ray():
+        ray = require_ray("node_facts")
+        return NodeFacts(ray.get_runtime_context().get_node_id(), node_ip(), os.getpid())
+    return NodeFacts(socket.gethostname(), node_ip(), os.getpid())
+
+
+def node_ip() -> str:
+    """The address at which other nodes reach this one; without Ray the loopback address."""
+    if inside_ray():
+        return str(require_ray("node_ip").util.get_node_ip_address()).strip("[]")
+    return "127.0.0.1"

@@ -1,0 +1,105 @@
+"""The kinds of arguments that have rows: how dispatch splits them and collect joins them.
+
+Metadata splits into metadata and never touches a byte of payload. A TensorDict is split for programs that pass
+batches by value. A further kind (a protocol object of a trainer) is one more entry in `register_row_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensordict import NonTensorStack, TensorDictBase
+
+from transferqueue.errors import SchemaMismatchError
+from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, take_batch
+
+
+@dataclass(frozen=True)
+class RowBatchKind:
+    """What the controller does with one kind of batch.
+
+    `pad(batch, divisor)` returns the padded batch and the rows it added; `drop(batch, added)` takes that many off the
+    end of a joined result.
+    """
+
+    type: type
+    size: Callable[[Any], int]
+    split: Callable[[Any, int], Sequence[Any]]
+    join: Callable[[Sequence[Any]], Any]
+    pad: Callable[[Any, int], tuple[Any, int]]
+    drop: Callable[[Any, int], Any]
+
+
+_kinds: list[RowBatchKind] = []
+
+
+def register_row_batch(kind: RowBatchKind) -> None:
+    """Adds a kind; a later one is asked first."""
+    _kinds.insert(0, kind)
+
+
+def kind_of(value: object) -> RowBatchKind | None:
+    """The kind of a value, `None` for one that has no rows to split (numbers, strings, lists, configurations)."""
+    if isinstance(value, NonTensorStack):  # a single column, not a batch of fields
+        return None
+    return next((kind for kind in _kinds if isinstance(value, kind.type)), None)
+
+
+def join_outputs(outputs: Sequence[Any]) -> Any:
+    """What several ranks returned, as one result.
+
+    Batches of one kind are joined in order; `None` of ranks that had nothing is left out beside them. Anything else
+    is the list of outputs. Different kinds of batches raise `SchemaMismatchError`.
+    """
+    batches = [output for output in outputs if output is not None]
+    kinds = [kind_of(output) for output in batches]
+    first = kinds[0] if kinds else None
+    if first is None or None in kinds:
+        return list(outputs)
+    if any(kind is not first for kind in kinds):
+        names = sorted({type(batch).__name__ for batch in batches})
+        raise SchemaMismatchError(f"ranks returned batches of different kinds: {', '.join(names)}")
+    return first.join(batches)
+
+
+def _join_metadata(metas: Sequence[Any]) -> Any:
+    # Pieces of ranks without rows know neither partition nor schema; concat is asked about the others only.
+    filled = [meta for meta in metas if meta.size] or list(metas[:1])
+    return type(filled[0]).concat(filled)
+
+
+def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:
+    padded = meta.pad_to_divisor(divisor)
+    return padded, padded.size - meta.size
+
+
+def _drop_metadata(meta: Any, added: int) -> Any:
+    # The bridge returns rows without pads; metadata that a method handed through still has them, flagged.
+    return meta.unpad() if meta.num_padding else meta
+
+
+for _type in (BatchMeta, KVBatchMeta):
+    register_row_batch(
+        RowBatchKind(
+            type=_type,
+            size=len,
+            split=lambda meta, parts: meta.chunk(parts),
+            join=_join_metadata,
+            pad=_pad_metadata,
+            drop=_drop_metadata,
+        )
+    )
+
+
+def _drop_rows(batch: TensorDictBase, added: int) -> TensorDictBase:
+    return take_batch(batch, 0, batch_rows(batch) - added) if added else batch
+
+
+register_row_batch(
+    RowBatchKind(
+        type=TensorDictBase, size=batch_rows, split=split_batch, join=join_batches, pad=pad_batch, drop=_drop_rows
+    )
+)
