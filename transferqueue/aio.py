@@ -1,0 +1,223 @@
+"""The asynchronous face, derived from the blocking one.
+
+``async_put = asynchronous(put)``: the blocking method runs in a thread of the client's pool, so the event loop stays
+free. A method that may wait (`transferqueue.client.waiting.blocking`) leaves the pool while it waits: one notifier
+thread per client sleeps on the session's wake word for all of them and completes their futures. Futures belong to the
+loop that made the call, so one client serves any number of loops, one after another or at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from transferqueue._native import Store
+from transferqueue.client.waiting import SLICE_S, Sleep, Steps, version_of, word_of
+from transferqueue.errors import ClosedError, TransferQueueError
+from transferqueue.logs import get_logger
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self")
+_log = get_logger("aio")
+_IDLE_S = 5.0
+
+
+def asynchronous(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
+    """The asynchronous form of a client's blocking method: same arguments, result and errors."""
+    steps = getattr(method, "__steps__", None)
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        runner: AsyncRunner = self._async_runner
+        if steps is None:
+            return await runner.run(functools.partial(method, self, *args, **kwargs))
+        return await runner.run_steps(steps(self, *args, **kwargs))
+
+    call.__name__ = f"async_{method.__name__}"
+    call.__qualname__ = method.__qualname__.replace(method.__name__, call.__name__)
+    call.__doc__ = f"`{method.__name__}` for asyncio.\n\n{method.__doc__ or ''}"
+    # What wraps() copied would make the async form look like another blocking one with steps.
+    call.__dict__.pop("__steps__", None)
+    return call
+
+
+class AsyncRunner:
+    """One client's thread pool and notifier, made on first use and made anew in a forked child."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._guard = threading.Lock()
+        self._pid = os.getpid()
+        self._pool: ThreadPoolExecutor | None = None
+        self._notifier: Notifier | None = None
+        self._closed = False
+
+    async def run(self, call: Callable[[], R]) -> R:
+        """A blocking call in the pool."""
+        pool, _ = self._parts()
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+    async def run_steps(self, steps: Steps[R]) -> R:
+        """Steps in the pool, waiting outside it."""
+        while True:
+            pool, notifier = self._parts()
+            sleep, result = await asyncio.get_running_loop().run_in_executor(pool, _next_step, steps)
+            if sleep is None:
+                return result  # type: ignore[no-any-return]
+            await notifier.sleep(sleep)
+
+    def close(self) -> None:
+        """Wakes all waiters and ends the threads. Calls that run finish. Idempotent."""
+        with self._guard:
+            self._closed = True
+            pool, self._pool = self._pool, None
+            notifier, self._notifier = self._notifier, None
+            forked = self._pid != os.getpid()
+        if forked:
+            return
+        if notifier is not None:
+            notifier.close()
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+    def _parts(self) -> tuple[ThreadPoolExecutor, Notifier]:
+        if self._pid != os.getpid():
+            # Threads do not survive a fork, and the lock may have been held by one of them.
+            self._guard = threading.Lock()
+            self._pool = self._notifier = None
+            self._pid = os.getpid()
+        with self._guard:
+            if self._closed:
+                raise ClosedError("this client was closed; get another one with transferqueue.get_client()")
+            if self._pool is None or self._notifier is None:
+                workers = min(32, (os.cpu_count() or 1) + 4)
+                self._pool = ThreadPoolExecutor(workers, thread_name_prefix="transferqueue-async")
+                self._notifier = Notifier(self._store)
+            return self._pool, self._notifier
+
+
+def _next_step(steps: Steps[Any]) -> tuple[Sleep | None, Any]:
+    try:
+        return next(steps), None
+    except StopIteration as end:
+        return None, end.value  # a StopIteration cannot pass through a future
+
+
+class _Waiter:
+    def __init__(self, sleep: Sleep) -> None:
+        self.sleep = sleep
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+        now_s = time.monotonic()
+        until_s = now_s + sleep.longest_s
+        self.until_s = until_s if sleep.until_s is None else min(until_s, sleep.until_s)
+
+    def wake(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._complete)
+        except RuntimeError:
+            pass  # its loop was closed: nobody waits any more
+
+    def _complete(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class Notifier:
+    """One thread that sleeps for all asynchronous waiters of a client. Without waiters it ends after some seconds."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._waiters: set[_Waiter] = set()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def sleep(self, sleep: Sleep) -> None:
+        """Returns when the sleep is over."""
+        waiter = _Waiter(sleep)
+        with self._changed:
+            if self._closed:
+                return
+            self._waiters.add(waiter)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="transferqueue-notifier", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        try:
+            # The word may have moved between the look and our registration, with the notifier asleep already.
+            if word_of(self._store, sleep.partition) == sleep.seen:
+                await waiter.future
+        finally:
+            with self._changed:
+                self._waiters.discard(waiter)
+
+    def close(self) -> None:
+        """Wakes everybody and ends the thread."""
+        with self._changed:
+            self._closed = True
+            waiters, self._waiters = self._waiters, set()
+            self._changed.notify()
+        for waiter in waiters:
+            waiter.wake()
+
+    def _run(self) -> None:
+        next_tick_s = 0.0
+        while True:
+            with self._changed:
+                if not self._waiters and not self._closed:
+                    self._changed.wait(_IDLE_S)
+                if self._closed or not self._waiters:
+                    self._thread = None
+                    return
+                waiting = list(self._waiters)
+            now_s = time.monotonic()
+            tick = now_s >= next_tick_s
+            if tick:
+                next_tick_s = now_s + SLICE_S
+            try:
+                # Before the waiters are looked at: a commit from here on ends the sleep below at once.
+                seen = self._store.wake_word(None)
+                due = _due(self._store, waiting, now_s, look_at_versions=tick)
+                if due:
+                    with self._changed:
+                        self._waiters.difference_update(due)
+                    for waiter in due:
+                        waiter.wake()
+                    continue
+                left_s = min(waiter.until_s for waiter in waiting) - now_s
+                self._store.wait_word(None, seen, max(0.0, min(SLICE_S, left_s)))
+            except (TransferQueueError, OSError) as error:
+                # Closed or ended: whoever waits looks again and gets the error where the caller can see it.
+                _log.debug("notifier stops: %s", error)
+                with self._changed:
+                    self._thread = None
+                    waiters, self._waiters = self._waiters, set()
+                for waiter in waiters:
+                    waiter.wake()
+                return
+
+
+def _due(store: Store, waiting: list[_Waiter], now_s: float, *, look_at_versions: bool) -> list[_Waiter]:
+    words: dict[str | None, int | None] = {}
+    versions: dict[str, int] = {}
+    due = []
+    for waiter in waiting:
+        sleep, partition = waiter.sleep, waiter.sleep.partition
+        if partition not in words:
+            words[partition] = word_of(store, partition)
+        if now_s >= waiter.until_s or words[partition] != sleep.seen:
+            due.append(waiter)
+        elif look_at_versions and partition is not None:
+            if partition not in versions:
+                versions[partition] = version_of(store, partition)
+            if versions[partition] != sleep.version:
+                due.append(waiter)
+    return due

@@ -1,0 +1,223 @@
+"""``tq``: run a storage service, and look at the sessions of this machine.
+
+Imports neither torch nor Ray: every command but ``serve`` answers within a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from transferqueue import logs
+from transferqueue.config import format_size
+from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+from transferqueue.storage.attachment import Attachment, attach
+from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
+
+_STATE_LIMIT_ROWS = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The ``tq`` program. Returns its exit status: 0, 1 for an error (one line on stderr), 2 for wrong usage."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+        return status
+    except (TransferQueueError, ValueError, OSError) as error:
+        print(f"tq {parsed.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tq", description="Storage service and inspection of TransferQueue sessions.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    serve = commands.add_parser("serve", help="run a stand-alone storage service until SIGTERM or Ctrl-C")
+    serve.add_argument("--session", help="name to serve; created when it does not exist (default: a new one)")
+    serve.add_argument("--size", help="payload size, for instance 4GiB")
+    serve.add_argument("--dir", help="directory for a file-backed store instead of /dev/shm")
+    serve.add_argument("--populate", help="memory to touch ahead of use, for instance 1GiB")
+    serve.add_argument("--empty", action="store_true", help="do not take over rows of a dead session of that name")
+    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
+    serve.add_argument("--log-level", default="INFO")
+    serve.set_defaults(run=_serve)
+
+    commands.add_parser("ls", help="sessions of this user on this machine").set_defaults(run=_list)
+
+    stats = commands.add_parser("stats", help="sizes, rows and clients of a session")
+    stats.add_argument("--session", help="which (default: the only one)")
+    stats.set_defaults(run=_stats)
+
+    inspect = commands.add_parser("inspect", help="rows, fields and keys of one partition")
+    inspect.add_argument("partition")
+    inspect.add_argument("--session", help="which (default: the only one)")
+    inspect.add_argument("--rows", type=int, default=_STATE_LIMIT_ROWS, help="how many rows to list")
+    inspect.set_defaults(run=_inspect)
+
+    commands.add_parser("clean", help="remove sessions whose processes are all dead").set_defaults(run=_clean)
+    return parser
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from transferqueue.session import init
+
+    overrides: dict[str, Any] = {"logging.level": arguments.log_level}
+    for name, key in (("size", "storage.size"), ("dir", "storage.dir"), ("populate", "storage.populate")):
+        if getattr(arguments, name) is not None:
+            overrides[key] = getattr(arguments, name)
+    for entry in arguments.set:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, not {entry!r}")
+        overrides[key] = value
+
+    asked_to_stop = threading.Event()
+    # Before the session exists: a signal that comes while it is made must not leave it behind.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: asked_to_stop.set())
+    session = init(session=arguments.session, adopt=not arguments.empty, **overrides)
+    try:
+        if not session.service.start():
+            raise TransferQueueError(f"session {session.name!r} has a storage service already")
+        print(f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}", flush=True)
+        while not asked_to_stop.wait(1.0):
+            if session.attachment.store.ended:
+                break
+    finally:
+        session.close()
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    rows = []
+    for paths in own_sessions():
+        in_use = is_in_use(paths)
+        try:
+            description = read_description(paths)
+        except TransferQueueError as error:
+            rows.append([paths.name, "unreadable", "", "", str(error)])
+            continue
+        if description is None:
+            rows.append([paths.name, "being made" if in_use else "half made", "", "", ""])
+            continue
+        started = datetime.fromtimestamp(description.created_s).strftime("%Y-%m-%d %H:%M:%S")
+        size = format_size(int(description.config.get("storage.size", 0)))
+        where = description.payload_directory or "/dev/shm"
+        rows.append([paths.name, "in use" if in_use else "dead", started, f"{size} in {where}", str(description.creator_pid)])
+    _table(["session", "state", "started", "size", "creator pid"], rows)
+    return 0
+
+
+def _only_session(name: str | None) -> Attachment:
+    if name is None:
+        names = [paths.name for paths in own_sessions()]
+        if len(names) != 1:
+            found = ", ".join(names) or "none"
+            raise ValueError(f"say which session with --session; there are: {found}")
+        name = names[0]
+    return attach(name, observer=True)
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    attachment = _only_session(arguments.session)
+    try:
+        store = attachment.store
+        figures = store.stats()
+        clients = store.clients()
+        partitions = store.partition_stats()
+    finally:
+        attachment.detach()
+    print(f"session {attachment.paths.name}")
+    _table(["", ""], [[name, format_size(value) if name.endswith("bytes") else str(value)] for name, value in figures.items()])
+    _table(list(partitions[0]) if partitions else ["name"], [[str(value) for value in row.values()] for row in partitions])
+    rows = [
+        [
+            str(client["pid"]) + (" (this command)" if client["owner"] == store.owner else ""),
+            "alive" if client["alive"] else "dead",
+            str(client["leases"]),
+            format_size(client["leased_bytes"]),
+            format_size(client["pending_bytes"]),
+            f"{client['age_s']:.0f} s",
+        ]
+        for client in clients
+    ]
+    _table(["client pid", "state", "leases", "leased", "pending", "age"], rows)
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from transferqueue.tag_maps import TagDecoder
+
+    attachment = _only_session(arguments.session)
+    try:
+        store = attachment.store
+        listing = store.list_rows(arguments.partition)
+        if not listing.partition_found:
+            known = store.partitions()
+            raise PartitionNotFoundError(
+                f"there is no partition {arguments.partition!r}; there are: {', '.join(known) or 'none'}",
+                partition_id=arguments.partition,
+                known=tuple(known),
+            )
+        fields = store.field_names(arguments.partition)
+        _, indexes, ready, _ = store.production(arguments.partition, fields)
+    finally:
+        attachment.detach()
+    decoder = TagDecoder(allow_pickle=False)
+    total = len(listing.indexes)
+    print(f"partition {arguments.partition}: {total} rows, fields: {', '.join(fields) or 'none'}")
+    position = {int(index): row for row, index in enumerate(indexes)}
+    rows = []
+    for at, index in enumerate(listing.indexes[: arguments.rows]):
+        row = position.get(int(index))
+        have = [name for name, flag in zip(fields, ready[row]) if flag] if row is not None else []
+        try:
+            tags = str(decoder.decode(listing.tags[at]))
+        except ValueError:
+            tags = "(pickled)"
+        rows.append([str(int(index)), listing.keys[at] or "", ", ".join(have), tags])
+    _table(["global index", "key", "ready fields", "tags"], rows)
+    if total > arguments.rows:
+        print(f"... and {total - arguments.rows} more rows (--rows)")
+    return 0
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    started_s = time.monotonic()
+    removed = remove_dead_sessions()
+    for name in removed:
+        print(f"removed {name}")
+    print(f"{len(removed)} dead sessions removed in {time.monotonic() - started_s:.2f} s")
+    return 0
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table: by rich on a terminal, tab-separated lines for programs."""
+    listed = [list(row) for row in rows]
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ImportError:
+            pass
+        else:
+            table = Table(*header, show_header=any(header))
+            for row in listed:
+                table.add_row(*[cell.replace("[", "\\[") for cell in row])
+            Console().print(table)
+            return
+    if any(header):
+        print("\t".join(header))
+    for row in listed:
+        print("\t".join(row))
+
+
+if __name__ == "__main__":
+    logs.configure("WARNING")
+    sys.exit(main())

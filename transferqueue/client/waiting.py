@@ -1,0 +1,157 @@
+"""Calls that may wait, written once.
+
+Such a call is a generator that yields a `Sleep` whenever it has to wait and goes on when woken. Here is how a thread
+drives one: it sleeps on the futex word. `transferqueue.aio` drives the same generator without a thread per call.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from transferqueue._native import Store
+from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self")
+
+# The longest sleep in one native call: signals (Ctrl-C) are seen in between, and a producer that died between its
+# commit and its wake-up is noticed by the partition's version.
+SLICE_S = 0.1
+# After this the index itself is asked again, whatever words and versions say.
+LOOK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Until something may have changed: taken *before* the condition is looked at, so that no change is missed.
+
+    Attributes:
+        partition: whose wake word to sleep on; None: the session's, which every commit bumps.
+        seen: the word's value when the condition was looked at.
+        version: the partition's version then.
+        until_s: monotonic time of the deadline, None without one.
+        longest_s: look again after this many seconds in any case.
+    """
+
+    partition: str | None
+    seen: int
+    version: int
+    until_s: float | None
+    longest_s: float = LOOK_AGAIN_S
+
+    @classmethod
+    def before_look(
+        cls, store: Store, partition: str | None, until_s: float | None, longest_s: float = LOOK_AGAIN_S
+    ) -> Sleep:
+        """To be made before the condition is looked at."""
+        word = None if partition is None else word_of(store, partition)
+        if partition is not None and word is not None:
+            return cls(partition, word, version_of(store, partition), until_s, longest_s)
+        # No such partition yet: its creation is a commit, which bumps the session's word.
+        return cls(None, store.wake_word(None), 0, until_s, longest_s)
+
+
+def word_of(store: Store, partition: str | None) -> int | None:
+    """The wake word's value; None when there is no partition of that name."""
+    try:
+        return store.wake_word(partition)
+    except PartitionNotFoundError:
+        return None
+
+
+def version_of(store: Store, partition: str) -> int:
+    """The partition's version; 0 when there is none of that name."""
+    try:
+        return store.partition_version(partition)
+    except PartitionNotFoundError:
+        return 0
+
+
+Steps = Generator[Sleep, None, R]
+
+
+def deadline(timeout_s: float | None) -> float | None:
+    """Monotonic time at which `timeout_s` is over; None for never.
+
+    Raises:
+        ValueError: negative, or not a number.
+    """
+    if timeout_s is None:
+        return None
+    if not timeout_s >= 0:
+        raise ValueError(f"timeout must be seconds >= 0, or None to wait for ever; not {timeout_s!r}")
+    return time.monotonic() + timeout_s
+
+
+def is_over(until_s: float | None) -> bool:
+    """Whether a deadline has passed."""
+    return until_s is not None and time.monotonic() >= until_s
+
+
+def wait_until(
+    store: Store,
+    partition: str | None,
+    until_s: float | None,
+    look: Callable[[], R | None],
+    too_late: Callable[[], TransferQueueError],
+) -> Steps[R]:
+    """Steps that end with the first result of `look` that is not None.
+
+    `look` is called at once, after each change, and once more after the deadline: a caller that was kept from running
+    (a busy event loop) must not be told of a timeout when what it waits for is there.
+
+    Raises:
+        what `too_late` makes: the deadline passed.
+    """
+    while True:
+        over = is_over(until_s)
+        sleep = Sleep.before_look(store, partition, until_s)
+        result = look()
+        if result is not None:
+            return result
+        if over or is_over(until_s):
+            raise too_late()
+        yield sleep
+
+
+def sleep_here(store: Store, sleep: Sleep) -> None:
+    """Blocks this thread until the sleep is over."""
+    started_s = time.monotonic()
+    while True:
+        now_s = time.monotonic()
+        left_s = started_s + sleep.longest_s - now_s
+        if sleep.until_s is not None:
+            left_s = min(left_s, sleep.until_s - now_s)
+        try:
+            if left_s <= 0 or store.wait_word(sleep.partition, sleep.seen, min(SLICE_S, left_s)):
+                return
+        except PartitionNotFoundError:
+            return  # cleared meanwhile: that is a change
+        if sleep.partition is not None and version_of(store, sleep.partition) != sleep.version:
+            return
+
+
+def run_steps(store: Store, steps: Steps[R]) -> R:
+    """Runs steps in this thread, asleep in between."""
+    while True:
+        try:
+            sleep = next(steps)
+        except StopIteration as end:
+            return cast(R, end.value)
+        sleep_here(store, sleep)
+
+
+def blocking(steps: Callable[Concatenate[Self, P], Steps[R]]) -> Callable[Concatenate[Self, P], R]:
+    """A method of a client from a generator method that yields `Sleep`s. `asynchronous` finds the steps again."""
+
+    @functools.wraps(steps)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_steps(self._store, steps(self, *args, **kwargs))
+
+    method.__steps__ = steps  # type: ignore[attr-defined]
+    return method

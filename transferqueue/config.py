@@ -1,0 +1,285 @@
+"""Configuration: one frozen object, made from a mapping, overrides and the environment.
+
+Precedence, highest first: overrides (dotted keys), the mapping, ``TRANSFERQUEUE_<KEY>`` (``__`` for the dot, upper
+case), the default. The environment is read in one function, when a configuration is made, never at import.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+ENVIRONMENT_PREFIX = "TRANSFERQUEUE_"
+# Names with the same prefix that are not configuration keys.
+SESSION_VARIABLE = "TRANSFERQUEUE_SESSION"
+
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+READ_MODES = ("cow", "shared", "copy")
+
+
+def parse_size(value: Any, name: str = "size") -> int:
+    """Bytes from a number or text: ``4GiB`` and ``4G`` are 4 * 2**30, ``4GB`` is 4 * 10**9.
+
+    Raises:
+        ValueError: not a size, or negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{name} must be bytes (an int) or text such as '4GiB', not {value!r}")
+    if isinstance(value, int):
+        nbytes = value
+    else:
+        match = _SIZE.fullmatch(value)
+        if match is None or match.group(2).lower() not in _UNITS:
+            raise ValueError(f"{name}: {value!r} is no size; write bytes or text such as '512MiB' or '4GiB'")
+        nbytes = int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+    if nbytes < 0:
+        raise ValueError(f"{name} must not be negative: {value!r}")
+    return nbytes
+
+
+def format_size(nbytes: int) -> str:
+    """Bytes as people read them: ``1.5 GiB``."""
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{int(size)} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _storage_size(value: Any, name: str) -> int:
+    nbytes = parse_size(value, name)
+    if nbytes < 1 << 20:
+        raise ValueError(f"{name} is {format_size(nbytes)}; the smallest store is 1 MiB")
+    return nbytes
+
+
+def _optional_size(value: Any, name: str) -> int | None:
+    return None if value is None or value in ("", "auto") else parse_size(value, name)
+
+
+def _directory(value: Any, name: str) -> str | None:
+    if value is None or value == "":
+        return None
+    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    if not os.path.isdir(path):
+        raise ValueError(f"{name}: {path!r} is not a directory")
+    return path
+
+
+def _flag(value: Any, name: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{name} must be true or false, not {value!r}")
+
+
+def _seconds(value: Any, name: str) -> float | None:
+    """Seconds; None (or the text "none") for no limit."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null", "inf")):
+        return None
+    seconds = float(value)
+    if not seconds >= 0:
+        raise ValueError(f"{name} must be seconds >= 0, or None for no limit; not {value!r}")
+    return None if seconds == float("inf") else seconds
+
+
+def _read_mode(value: Any, name: str) -> str:
+    if value not in READ_MODES:
+        raise ValueError(f"{name} must be one of {', '.join(READ_MODES)}; not {value!r}")
+    return str(value)
+
+
+def _log_level(value: Any, name: str) -> str:
+    text = str(value).upper()
+    if text not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError(f"{name} must be DEBUG, INFO, WARNING, ERROR or CRITICAL; not {value!r}")
+    return text
+
+
+def _anything(value: Any, name: str) -> Any:
+    return value
+
+
+def _key(parse: Callable[[Any, str], Any], default: Any, *, of_process: bool = False) -> Any:
+    return field(default=default, metadata={"parse": parse, "of_process": of_process})
+
+
+@dataclass(frozen=True)
+class StorageConfig:
+    """The session's memory.
+
+    Attributes:
+        size: payload bytes.
+        dir: directory for a file-backed payload segment; None: POSIX shared memory. Metadata stays in shared memory.
+        index_size: bytes of the metadata index, reserved at once; None: a sixteenth of ``size``, 32 to 256 MiB.
+        populate: bytes that the service backs and touches ahead of use (first touches are slow).
+    """
+
+    size: int = _key(_storage_size, 2 << 30)
+    dir: str | None = _key(_directory, None)
+    index_size: int | None = _key(_optional_size, None)
+    populate: int = _key(parse_size, 0)
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """How gets hand out tensors: ``mode`` "cow", "shared" or "copy"; fields smaller than ``copy_below`` bytes are
+    copied rather than viewed."""
+
+    mode: str = _key(_read_mode, "cow", of_process=True)
+    copy_below: int = _key(parse_size, 64 << 10, of_process=True)
+
+
+@dataclass(frozen=True)
+class PutConfig:
+    """``timeout_s``: how long a put waits for room; None for ever."""
+
+    timeout_s: float | None = _key(_seconds, 60.0, of_process=True)
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """``sampler``: a BaseSampler class, an instance, or the name of a built-in. ``polling_mode``: a fetch that finds
+    too few rows returns empty metadata at once instead of waiting."""
+
+    sampler: Any = _key(_anything, "SequentialSampler")
+    polling_mode: bool = _key(_flag, False)
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """``level`` of the package's loggers."""
+
+    level: str = _key(_log_level, "WARNING", of_process=True)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be set. ``allow_pickle``: Python objects that fit no Arrow type may be pickled and
+    unpickled; safe here because a session belongs to one user of one machine."""
+
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    read: ReadConfig = field(default_factory=ReadConfig)
+    put: PutConfig = field(default_factory=PutConfig)
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    allow_pickle: bool = _key(_flag, True, of_process=True)
+
+    def to_flat(self) -> dict[str, Any]:
+        """Dotted key -> value."""
+        return {key: _lookup(self, key) for key in known_keys()}
+
+
+def _lookup(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def _leaves(kind: Any = Config, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for entry in fields(kind):
+        group = entry.default_factory if isinstance(entry.default_factory, type) else None
+        if group is not None and is_dataclass(group):
+            found |= _leaves(group, f"{prefix}{entry.name}.")
+        else:
+            found[prefix + entry.name] = entry
+    return found
+
+
+def known_keys() -> list[str]:
+    """All dotted keys."""
+    return list(_leaves())
+
+
+def process_keys() -> list[str]:
+    """Keys that each process may choose for itself; the others belong to the session and its creator."""
+    return [key for key, entry in _leaves().items() if entry.metadata["of_process"]]
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    groups = {key.split(".")[0] for key in known_keys() if "." in key}
+    for name, value in config.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and (key in groups or key not in known_keys()):
+            flat |= _flatten(value, f"{key}.")
+        else:
+            flat[key] = value
+    return flat
+
+
+def _refuse_unknown(keys: Mapping[str, Any], source: str) -> None:
+    known = known_keys()
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(known)}"
+            raise ValueError(f"unknown configuration key {key!r} in {source}{hint}")
+
+
+def environment_variable(key: str) -> str:
+    """The variable that sets `key`: ``storage.size`` -> ``TRANSFERQUEUE_STORAGE__SIZE``."""
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "__")
+
+
+def read_environment() -> tuple[str | None, dict[str, str]]:
+    """The only place where the environment is read: (session to join, dotted key -> text).
+
+    Variables with our prefix that name no key are left alone: other tools may use them.
+    """
+    values = {key: os.environ[name] for key in known_keys() if (name := environment_variable(key)) in os.environ}
+    return os.environ.get(SESSION_VARIABLE) or None, values
+
+
+def given_values(config: Config | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of everything set explicitly, the environment included.
+
+    Raises:
+        ValueError: a key that does not exist; the message names the nearest one.
+    """
+    _, values = read_environment()
+    given: dict[str, Any] = dict(values)
+    if isinstance(config, Config):
+        given |= config.to_flat()
+    elif isinstance(config, Mapping):
+        flat = _flatten(config)
+        _refuse_unknown(flat, "the configuration")
+        given |= flat
+    elif config is not None:
+        raise TypeError(f"config must be a mapping or a Config, not {type(config).__name__}")
+    flat = _flatten(overrides)
+    _refuse_unknown(flat, "the overrides")
+    return given | flat
+
+
+def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config:
+    """A Config of the explicitly `given` values over `base` (defaults when None), each parsed and checked."""
+    values = {key: _lookup(base or Config(), key) for key in known_keys()}
+    for key, entry in _leaves().items():
+        if key in given:
+            values[key] = entry.metadata["parse"](given[key], key)
+
+    def group(kind: Any, prefix: str) -> Any:
+        return kind(**{entry.name: values[prefix + entry.name] for entry in fields(kind)})
+
+    return Config(
+        storage=group(StorageConfig, "storage."),
+        read=group(ReadConfig, "read."),
+        put=group(PutConfig, "put."),
+        controller=group(ControllerConfig, "controller."),
+        logging=group(LoggingConfig, "logging."),
+        allow_pickle=values["allow_pickle"],
+    )

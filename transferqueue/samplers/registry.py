@@ -1,0 +1,111 @@
+"""A session's sampler as its creator configured it, in a form that every process of the session can read.
+
+Any client may run the sampler, so a class or instance given to ``init`` travels with the session's description: by name
+when it is a built-in, else pickled (by value through cloudpickle where that is installed, so that a sampler of the main
+script works in its workers).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import importlib
+import inspect
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from transferqueue.samplers.base import BaseSampler
+from transferqueue.samplers.grpo_group_n_sampler import GRPOGroupNSampler
+from transferqueue.samplers.sequential_sampler import SequentialSampler
+
+_BUILT_IN: dict[str, type[BaseSampler]] = {kind.__name__: kind for kind in (SequentialSampler, GRPOGroupNSampler)}
+
+
+def make_sampler(sampler: Any) -> BaseSampler:
+    """A sampler from what `controller.sampler` may hold: a class, an instance, or the name of a built-in.
+
+    Raises:
+        ValueError: an unknown name. TypeError: something that is no sampler.
+    """
+    if isinstance(sampler, str):
+        if sampler not in _BUILT_IN:
+            raise ValueError(f"Could not find sampler {sampler!r}; built-in samplers: {', '.join(_BUILT_IN)}")
+        return _BUILT_IN[sampler]()
+    made = sampler() if inspect.isclass(sampler) else sampler
+    if not isinstance(made, BaseSampler):
+        raise TypeError(f"controller.sampler must be a BaseSampler, its class, or a name; not {sampler!r}")
+    return made
+
+
+def describe_sampler(sampler: Any) -> dict[str, str]:
+    """JSON-ready form of `controller.sampler`; refuses what `make_sampler` would refuse."""
+    made = make_sampler(sampler)
+    if isinstance(sampler, str):
+        return {"name": sampler}
+    try:
+        pickler = importlib.import_module("cloudpickle")
+    except ImportError:
+        pickler = pickle
+    try:
+        data = pickler.dumps(made, protocol=5)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"the sampler {type(made).__name__} cannot be pickled, and every process of a session needs it: {error}"
+        ) from error
+    return {"class": type(made).__name__, "pickle": base64.b64encode(data).decode()}
+
+
+def load_sampler(described: Mapping[str, str]) -> BaseSampler:
+    """The sampler that `describe_sampler` described."""
+    if "name" in described:
+        return make_sampler(described["name"])
+    if "pickle" not in described:
+        return SequentialSampler()
+    sampler = pickle.loads(base64.b64decode(described["pickle"]))
+    return make_sampler(sampler)
+
+
+class SamplerRun:
+    """A private copy of a sampler, loaded with the state of one partition and task."""
+
+    def __init__(self, prototype: BaseSampler, state: bytes) -> None:
+        self._sampler = copy.copy(prototype)
+        self._initial = pickle.dumps(prototype.save_checkpoint(), protocol=5)
+        self._sampler.load_checkpoint(pickle.loads(state or self._initial))
+
+    def has_cached_result(self, sampling_config: Mapping[str, Any]) -> bool:
+        """See `BaseSampler.has_cached_result`. A sampler that caches does so under the names that the configuration
+        gives it, or under its own defaults ("")."""
+        names = [str(sampling_config.get(name, "")) for name in ("partition_id", "task_name")]
+        return self._sampler.has_cached_result(*names, sampling_config)
+
+    def sample(
+        self, ready_indexes: list[int], batch_size: int, partition: Any, sampling_config: Mapping[str, Any]
+    ) -> tuple[list[int], list[int]]:
+        """Calls the sampler; checks the shape of its answer.
+
+        Raises:
+            TypeError: the sampler does not return two lists of indexes.
+        """
+        arguments = dict(sampling_config)
+        if _accepts(self._sampler.sample, "partition"):
+            arguments.setdefault("partition", partition)
+        answer = self._sampler(ready_indexes, batch_size, **arguments)
+        try:
+            sampled, consumed = answer
+            return [int(index) for index in sampled], [int(index) for index in consumed]
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{type(self._sampler).__name__}.sample must return (sampled, consumed), two lists of indexes; got {answer!r}"
+            ) from error
+
+    def state(self) -> bytes:
+        """The state to keep: empty when nothing changed since the sampler was configured."""
+        state = pickle.dumps(self._sampler.save_checkpoint(), protocol=5)
+        return b"" if state == self._initial else state
+
+
+def _accepts(function: Any, name: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind is p.VAR_KEYWORD or p.name == name for p in parameters)

@@ -1,0 +1,355 @@
+"""This process's session: created, joined, shared with children, closed.
+
+A process has one session at a time. ``init`` decides which: the one named, else the one in the environment
+(``TRANSFERQUEUE_SESSION``, which a creator exports to its children), else the Ray cluster's when Ray is initialised,
+else a new one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import types
+from collections.abc import Mapping
+from multiprocessing import util as multiprocessing_util
+from typing import TYPE_CHECKING, Any
+
+from transferqueue import cluster, logs
+from transferqueue.config import SESSION_VARIABLE, Config, build_config, given_values, process_keys, read_environment
+from transferqueue.errors import ClosedError, SessionNotFoundError
+from transferqueue.service import StorageService
+from transferqueue.storage.attachment import Attachment
+from transferqueue.storage.attachment import attach as attach_to
+from transferqueue.storage.creation import create_session
+from transferqueue.storage.janitor import ensure_janitor
+from transferqueue.storage.names import SessionPaths, check_session_name, new_session_name
+from transferqueue.storage.session_dir import is_in_use, remove_dead_sessions, remove_if_dead
+
+if TYPE_CHECKING:
+    from transferqueue.client import TransferQueueClient
+
+_log = logs.get_logger("session")
+_MAX_TRIES = 50
+
+
+class Session:
+    """One process's hold on a session. Made by `init` and `attach`; usable as a context manager that closes.
+
+    Attributes:
+        name: unique among this user's sessions on this machine.
+        config: the session's configuration with this process's own choices.
+        creator: whether closing it here ends it for everybody.
+    """
+
+    def __init__(self, attachment: Attachment, config: Config, *, creator: bool) -> None:
+        self.name = attachment.paths.name
+        self.config = config
+        self.creator = creator
+        self.attachment = attachment
+        self.service = StorageService(attachment.paths, attachment.store, config)
+        self._client: TransferQueueClient | None = None
+        self._guard = threading.RLock()
+
+    @property
+    def client(self) -> TransferQueueClient:
+        """This process's client of the session.
+
+        Raises:
+            ClosedError: the session was closed in this process.
+        """
+        with self._guard:
+            if self.closed:
+                raise closed_error(self.name)
+            if self._client is None or self._client.closed:
+                from transferqueue.client import TransferQueueClient
+
+                self._client = TransferQueueClient(self.attachment, self.config, self.service)
+            return self._client
+
+    @property
+    def closed(self) -> bool:
+        """Whether this process closed it."""
+        return self.attachment.closed
+
+    def close(self) -> None:
+        """Lets go of the session; by its creator, ends it for everybody: calls of others raise SessionNotFoundError from
+        then on. Tensors that anybody holds stay readable. Idempotent."""
+        with _process.guard:
+            if _process.session is self:
+                _process.session = None
+                _process.closed_name = self.name
+            self._leave(end=self.creator)
+
+    def _leave(self, *, end: bool) -> None:
+        with self._guard:
+            if self.closed:
+                return
+            try:
+                self.service.stop()
+                if self._client is not None:
+                    self._client.close()
+            finally:
+                if end:
+                    _withdraw(self.name)
+                    self.attachment.end()
+                else:
+                    self.attachment.detach()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "creator" if self.creator else "joined"
+        return f"Session({self.name!r}, {state})"
+
+    def _continue_in_child(self) -> None:
+        self._guard = threading.RLock()
+        # A child that ends must not take the session of its parent down.
+        self.creator = False
+
+
+class _Process:
+    """What this process has joined; one object, so that a fork can reset it as a whole."""
+
+    def __init__(self) -> None:
+        self.guard = threading.RLock()
+        self.session: Session | None = None
+        self.closed_name: str | None = None
+
+    def live_session(self) -> Session | None:
+        """The session, unless it was closed here or has ended."""
+        session = self.session
+        if session is None or session.closed or session.attachment.store.ended:
+            return None
+        return session
+
+
+_process = _Process()
+
+
+def init(
+    config: Config | Mapping[str, Any] | None = None, *, session: str | None = None, adopt: bool = True, **overrides: Any
+) -> Session:
+    """Creates or joins this process's session; called again, returns the same one.
+
+    Args:
+        config: a mapping (nested or with dotted keys) or a `Config`. In a session that exists only the keys that belong
+            to a process count (``read.*``, ``put.*``, ``allow_pickle``, ``logging.*``).
+        session: the name to join, or to create when there is none. Without it: the environment's, the Ray cluster's, or
+            a new one.
+        adopt: whether a named session whose processes are all dead is taken over with its rows; else it starts empty.
+        overrides: dotted keys, ``init(**{"storage.size": "4GiB"})``.
+
+    Raises:
+        ValueError: an unknown key or a bad value, or this process is in a session of another name.
+        SessionNotFoundError: the session that the environment names is gone.
+        StorageFullError: the machine has too little room for ``storage.size``; both sizes are named.
+    """
+    given = given_values(config, overrides)
+    build_config(given)  # refuses bad values before anything is made
+    if session is not None:
+        check_session_name(session)
+    with _process.guard:
+        current = _process.live_session()
+        if current is not None:
+            if session is not None and session != current.name:
+                raise ValueError(
+                    f"this process is in session {current.name!r}; close it before init(session={session!r})"
+                )
+            return current
+        _leave_ended_session()
+        name = session or read_environment()[0]
+        remove_dead_sessions(except_name=name)
+        if session is not None:
+            made = _open_named(session, given, adopt=adopt)
+        elif name is not None:
+            made = _join(name, given)
+        else:
+            made = _open_cluster_session(given) if cluster.ray_is_running() else _create(new_session_name(), given)
+        return _take_over(made)
+
+
+def attach(name: str) -> Session:
+    """Joins a session that exists. Idempotent.
+
+    Raises:
+        SessionNotFoundError: there is none of that name, or this process is in another one (both are named).
+    """
+    check_session_name(name)
+    with _process.guard:
+        current = _process.live_session()
+        if current is not None:
+            if current.name != name:
+                raise SessionNotFoundError(
+                    f"session {name!r} was asked for, but this process is attached to session {current.name!r}; a process "
+                    "has one session at a time: close that one first, or use metadata of it",
+                    session=name,
+                    found=current.name,
+                )
+            return current
+        _leave_ended_session()
+        return _take_over(_join(name, given_values(None, {})))
+
+
+def current_session() -> Session:
+    """This process's session. Joins the one in the environment, or the Ray cluster's, when there was none yet.
+
+    Raises:
+        ClosedError: it was closed in this process.
+        SessionNotFoundError: there is nothing to join; call `init`.
+    """
+    session = _process.session
+    if session is not None and not session.closed:
+        return session
+    with _process.guard:
+        if _process.session is not None and not _process.session.closed:
+            return _process.session
+        if _process.closed_name is not None:
+            raise closed_error(_process.closed_name)
+        name = read_environment()[0] or cluster.find_session()
+        if name is None:
+            raise SessionNotFoundError("this process has no session yet: call transferqueue.init() first")
+        return attach(name)
+
+
+def get_client() -> TransferQueueClient:
+    """This process's client; see `current_session` for what it joins and raises."""
+    return current_session().client
+
+
+def close() -> None:
+    """Closes this process's session, see `Session.close`. Quiet when there is none."""
+    with _process.guard:
+        if _process.session is not None:
+            _process.session.close()
+
+
+def closed_error(name: str) -> ClosedError:
+    """The error for calls after `close`."""
+    return ClosedError(f"session {name!r} was closed in this process; call transferqueue.init() again", session=name)
+
+
+def _take_over(session: Session) -> Session:
+    try:
+        logs.configure(session.config.logging.level)
+        if session.creator:
+            session.service.start()
+        if cluster.ray_is_running():
+            ensure_janitor(session.name)
+    except BaseException:
+        session._leave(end=session.creator)
+        raise
+    if session.creator:
+        os.environ[SESSION_VARIABLE] = session.name
+    _process.session = session
+    _process.closed_name = None
+    return session
+
+
+def _leave_ended_session() -> None:
+    session, _process.session = _process.session, None
+    if session is not None:
+        session._leave(end=False)
+
+
+def _withdraw(name: str) -> None:
+    if os.environ.get(SESSION_VARIABLE) == name:
+        del os.environ[SESSION_VARIABLE]
+    cluster.forget_session(name)
+
+
+def _create(name: str, given: Mapping[str, Any]) -> Session:
+    session = _try_create(name, given)
+    if session is None:
+        raise SessionNotFoundError(
+            f"the name of session {name!r} is taken by something that is no session of this user (see /dev/shm)",
+            session=name,
+        )
+    return session
+
+
+def _try_create(name: str, given: Mapping[str, Any]) -> Session | None:
+    config = build_config(given)
+    attachment = create_session(name, config)
+    return None if attachment is None else Session(attachment, config, creator=True)
+
+
+def _join(name: str, given: Mapping[str, Any]) -> Session:
+    attachment = attach_to(name)
+    own = set(process_keys())
+    ignored = sorted(key for key in given if key not in own)
+    if ignored:
+        _log.info("session %r exists: its creator's values stand for %s", name, ", ".join(ignored))
+    try:
+        base = build_config(attachment.description.config)
+        config = build_config({key: value for key, value in given.items() if key in own}, base)
+        return Session(attachment, config, creator=False)
+    except BaseException:
+        attachment.detach()
+        raise
+
+
+def _open_named(name: str, given: Mapping[str, Any], *, adopt: bool) -> Session:
+    """Joins the session of that name, takes it over when its processes are all dead, creates it when there is none."""
+    paths = SessionPaths.of(name)
+    for _ in range(_MAX_TRIES):
+        if not adopt:
+            remove_if_dead(paths)
+        dead = not is_in_use(paths)
+        try:
+            session = _join(name, given)
+        except SessionNotFoundError:
+            remove_if_dead(paths)  # half made by somebody who died
+            made = _try_create(name, given)
+            if made is not None:
+                return made
+            continue  # somebody else was quicker
+        # Of several that find it dead at once, the one that gets the service is its new creator.
+        session.creator = session.service.start() and dead
+        return session
+    return _create(name, given)
+
+
+def _open_cluster_session(given: Mapping[str, Any]) -> Session:
+    """Joins the session registered for this node, or creates and registers one."""
+    for _ in range(_MAX_TRIES):
+        registered = cluster.find_session()
+        if registered is not None:
+            try:
+                return _join(registered, given)
+            except SessionNotFoundError:
+                cluster.forget_session(registered)
+        session = _create(new_session_name(), given)
+        if cluster.register_session(session.name) == session.name:
+            return session
+        session.close()  # somebody else was quicker
+    raise SessionNotFoundError("the Ray cluster's session changes faster than this process can join it; try again")
+
+
+def _at_exit() -> None:
+    # Not close(): a creator that merely exits leaves the session to the remaining clients; the last one out removes it.
+    session, _process.session = _process.session, None
+    if session is not None:
+        session._leave(end=False)
+
+
+def _after_fork_in_child() -> None:
+    _process.guard = threading.RLock()
+    if _process.session is not None:
+        _process.session._continue_in_child()
+
+
+def _in_multiprocessing_child(_: object) -> None:
+    # Forked children of multiprocessing end by os._exit: only their finalizers run, not atexit.
+    multiprocessing_util.Finalize(None, _at_exit, exitpriority=0)
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)
+multiprocessing_util.register_after_fork(_process, _in_multiprocessing_child)

@@ -1,0 +1,61 @@
+"""What a session holds, for people and for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """One attached process.
+
+    Attributes:
+        pid: for people; whether it lives is decided by a lock, not by the pid.
+        leases: blocks it holds views of.
+        leased_bytes, pending_bytes: what it keeps from being freed, and what it reserved and has not published.
+        age_s: seconds since it attached.
+    """
+
+    owner: int
+    pid: int
+    alive: bool
+    leases: int
+    leased_bytes: int
+    pending_bytes: int
+    age_s: float
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Sizes in bytes.
+
+    Attributes:
+        total_bytes: payload that the store may hold.
+        used_bytes: committed blocks, exact.
+        live_bytes: of them, what rows still name.
+        free_bytes: total less used, pending, arena and retired.
+        leased_bytes: blocks that somebody holds a view of.
+        pending_bytes: reserved by puts and allocations in flight.
+        arena_bytes: reserved ahead by processes for small puts.
+        retired_bytes: of no row any more; freed when the last view is dropped.
+        warm_bytes: memory that the system has given to the payload segment, in use or kept for reuse.
+        spilled_bytes: on disk.
+        puts, gets: since the session started (gets: of this process).
+        rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field).
+        clients: who is attached.
+    """
+
+    total_bytes: int
+    used_bytes: int
+    live_bytes: int
+    free_bytes: int
+    leased_bytes: int
+    pending_bytes: int
+    arena_bytes: int
+    retired_bytes: int
+    warm_bytes: int
+    spilled_bytes: int
+    puts: int
+    gets: int
+    rows: dict[str, int] = field(default_factory=dict)
+    clients: list[ClientStats] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""A session's names, segments, lock and life on one node."""

@@ -1,0 +1,238 @@
+"""One process's hold on a session: the lock that says so, and the native store.
+
+Fork: a child shares the parent's lock description, so either's death would go unnoticed while the other lives. Before
+a fork a second description is locked; the child keeps that one and the parent closes it: there is no moment at which the
+child holds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+
+from transferqueue import _native
+from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SessionNotFoundError
+from transferqueue.logs import get_logger
+from transferqueue.storage.names import SessionPaths
+from transferqueue.storage.segments import open_segments
+from transferqueue.storage.session_dir import (
+    SessionDescription,
+    owned_by_us,
+    pid_namespace,
+    read_description,
+    remove_session,
+)
+from transferqueue.storage.session_lock import SessionLock
+
+_log = get_logger("storage")
+_JOIN_TIMEOUT_S = 30.0
+_RETRY_S = 0.01
+_attached: weakref.WeakSet[Attachment] = weakref.WeakSet()
+_forking = threading.local()
+
+
+class Attachment:
+    """Attached to one session until `detach` or `end`.
+
+    Attributes:
+        paths: the session's names.
+        description: what its creator wrote.
+        store: the native store; safe from many threads.
+    """
+
+    def __init__(
+        self, paths: SessionPaths, description: SessionDescription, lock: SessionLock, store: _native.Store, *, observer: bool = False
+    ) -> None:
+        self.paths = paths
+        self.description = description
+        self.store = store
+        self._lock: SessionLock | None = lock
+        self._observer = observer
+        self._guard = threading.Lock()
+        _attached.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this process let go of the session."""
+        return self._lock is None
+
+    def detach(self) -> None:
+        """Lets go; the last process out removes the session (an observer never does). Idempotent; views stay valid."""
+        with self._guard:
+            lock, self._lock = self._lock, None
+            if lock is None:
+                return
+            _attached.discard(self)
+            try:
+                self.store.close()
+            finally:
+                try:
+                    # The hold is given up first, so of two that leave at once the later one finds itself alone.
+                    if not self._observer and lock.try_exclusive() and lock.is_current():
+                        remove_session(self.paths)
+                finally:
+                    lock.close()
+
+    def end(self) -> None:
+        """Ends the session for everybody and removes it: calls of others raise SessionNotFoundError from now on; views
+        that anybody holds stay readable. Idempotent."""
+        with self._guard:
+            lock, self._lock = self._lock, None
+            if lock is None:
+                return
+            _attached.discard(self)
+            try:
+                self.store.end_session()
+                self.store.close()
+            finally:
+                try:
+                    if lock.is_current():
+                        remove_session(self.paths)
+                finally:
+                    lock.close()
+
+    def _second_hold(self) -> SessionLock | None:
+        if self._lock is None:
+            return None
+        try:
+            second = SessionLock(self.paths.lock)
+        except OSError:
+            return None  # ended meanwhile: the child finds out at its next call
+        if second.try_shared() and second.is_current():
+            return second
+        second.close()
+        return None
+
+    def _continue_in_child(self, second: SessionLock | None) -> None:
+        self._guard = threading.Lock()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = second
+
+
+def _before_fork() -> None:
+    _forking.holds = [(attachment, attachment._second_hold()) for attachment in list(_attached)]
+
+
+def _after_fork_in_parent() -> None:
+    for _, second in _forking.__dict__.pop("holds", ()):
+        if second is not None:
+            second.close()
+
+
+def _after_fork_in_child() -> None:
+    for attachment, second in _forking.__dict__.pop("holds", ()):
+        attachment._continue_in_child(second)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)
+
+
+def not_found(name: str) -> SessionNotFoundError:
+    """The error for a session that is not there."""
+    return SessionNotFoundError(
+        f"there is no session {name!r} of this user on this machine: it was never started, has ended, or runs elsewhere; "
+        f"`tq ls` lists the sessions, tq.init(session={name!r}) starts one of that name",
+        session=name,
+    )
+
+
+def attach(name: str, *, observer: bool = False) -> Attachment:
+    """Joins a session that exists; waits while it is being made.
+
+    Args:
+        observer: never removes the session when it lets go, not even as the last one (for tools that look).
+
+    Raises:
+        SessionNotFoundError: no such session, or it has ended.
+        LayoutMismatchError: of another version or build, or of another pid namespace.
+        CorruptSegmentError: a segment is missing or damaged; named.
+    """
+    paths = SessionPaths.of(name)
+    lock, description = _hold(paths)
+    try:
+        _check(description)
+        try:
+            descriptors = open_segments(paths, description.payload_directory)
+        except CorruptSegmentError:
+            if not lock.is_current():
+                raise not_found(name) from None  # it ended while we looked
+            raise
+        try:
+            store = _native.Store(
+                paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=name
+            )
+        finally:
+            descriptors.close()
+    except BaseException:
+        # A failed attach changes nothing: the lock goes without a look at whether we were the last.
+        lock.close()
+        raise
+    if store.ended:
+        store.close()
+        lock.close()
+        raise not_found(name)
+    return Attachment(paths, description, lock, store, observer=observer)
+
+
+def _hold(paths: SessionPaths) -> tuple[SessionLock, SessionDescription]:
+    deadline = time.monotonic() + _JOIN_TIMEOUT_S
+    while True:
+        if not owned_by_us(paths.directory):
+            raise not_found(paths.name)
+        try:
+            lock = SessionLock(paths.lock)
+        except (FileNotFoundError, NotADirectoryError):
+            raise not_found(paths.name) from None
+        try:
+            if lock.try_shared() and lock.is_current():
+                description = read_description(paths)
+                if description is not None:
+                    return lock, description
+                # Half made: either its maker holds the lock too and will finish, or it died.
+                if lock.try_exclusive():
+                    raise not_found(paths.name)
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+        if time.monotonic() > deadline:
+            raise SessionNotFoundError(
+                f"session {paths.name!r} is being made or removed by another process for {_JOIN_TIMEOUT_S:.0f} s; "
+                "look at that process, or try again",
+                session=paths.name,
+            )
+        time.sleep(_RETRY_S)
+
+
+def _check(description: SessionDescription) -> None:
+    if description.layout_version != _native.LAYOUT_VERSION:
+        raise LayoutMismatchError(
+            f"session {description.name!r} has memory layout {description.layout_version}, this build has "
+            f"{_native.LAYOUT_VERSION}; use the version that made it",
+            expected=_native.LAYOUT_VERSION,
+            found=description.layout_version,
+        )
+    ours = pid_namespace()
+    if description.pid_namespace != ours:
+        raise LayoutMismatchError(
+            f"session {description.name!r} belongs to pid namespace {description.pid_namespace}, this process is in {ours} "
+            "(another container?): neither could see whether the other's processes live. Start the containers with one "
+            "pid namespace (for docker: --pid=container:NAME) or use a session of this container's own",
+            expected=description.pid_namespace,
+            found=ours,
+        )
+
+
+def remove_quietly(paths: SessionPaths, lock: SessionLock) -> None:
+    """Undoes a creation that failed half-way, whatever else fails on the way."""
+    try:
+        remove_session(paths)
+    except OSError as error:
+        _log.warning("what was made of session %r could not be removed (%s); `tq clean` will", paths.name, error)
+    finally:
+        lock.close()

@@ -1,0 +1,139 @@
+"""Making a session: room checked first, everything removed again when a step fails."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from transferqueue import _native
+from transferqueue.config import Config, format_size, process_keys
+from transferqueue.errors import StorageFullError
+from transferqueue.logs import get_logger
+from transferqueue.samplers.registry import describe_sampler
+from transferqueue.storage.attachment import Attachment, remove_quietly
+from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths
+from transferqueue.storage.segments import create_segments
+from transferqueue.storage.session_dir import (
+    SessionDescription,
+    claim_directory,
+    pid_namespace,
+    write_description,
+)
+
+_log = get_logger("storage")
+_MIB = 1 << 20
+# Control segment, block table, lease files and wake words: what a session needs beside payload and index.
+_OVERHEAD_BYTES = 16 * _MIB
+
+
+def index_bytes(config: Config) -> int:
+    """Bytes reserved for the metadata index."""
+    if config.storage.index_size is not None:
+        return max(_MIB, config.storage.index_size)
+    return min(256 * _MIB, max(32 * _MIB, config.storage.size // 16))
+
+
+def step_bytes(config: Config) -> int:
+    """Bytes by which the backed part of the payload segment grows."""
+    return min(config.storage.size, max(64 * _MIB, config.storage.size // 16))
+
+
+def free_bytes(directory: str) -> tuple[int, int]:
+    """(free, total) bytes of the file system at `directory`."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def check_room(config: Config) -> None:
+    """Refuses a store that the file system cannot hold, before anything is made.
+
+    Raises:
+        StorageFullError: names what is wanted, what is free and what to set.
+    """
+    overhead = index_bytes(config) + _OVERHEAD_BYTES
+    demands = [(SHM_DIRECTORY, overhead + (config.storage.size if config.storage.dir is None else 0))]
+    if config.storage.dir is not None:
+        demands.append((config.storage.dir, config.storage.size))
+    for directory, wanted in demands:
+        free, total = free_bytes(directory)
+        if wanted > free:
+            raise StorageFullError(
+                f"storage.size is {format_size(config.storage.size)} and needs {format_size(wanted)} in {directory}, which "
+                f"has {format_size(free)} free of {format_size(total)}. Make it larger (containers: --shm-size), set a "
+                "smaller storage.size, or set storage.dir to a directory for a file-backed store",
+                wanted_bytes=wanted,
+                free_bytes=free,
+                total_bytes=total,
+            )
+
+
+def warn_about_overcommit() -> None:
+    """With ``vm.overcommit_memory=2`` private views are charged in full."""
+    try:
+        with open("/proc/sys/vm/overcommit_memory", encoding="ascii") as file:
+            strict = file.read().strip() == "2"
+    except OSError:
+        return
+    if strict:
+        _log.warning(
+            "vm.overcommit_memory is 2: copy-on-write views are charged in full, so reads fall back to copies when the "
+            "commit limit is reached; set it to 0 or 1, or use read.mode='shared'"
+        )
+
+
+def create_session(name: str, config: Config) -> Attachment | None:
+    """Makes session `name` and attaches to it; None when the name is taken.
+
+    Raises:
+        StorageFullError: too little room, with both sizes.
+    """
+    paths = SessionPaths.of(name)
+    if os.path.lexists(paths.directory):
+        return None
+    check_room(config)
+    lock = claim_directory(paths)
+    if lock is None:
+        return None
+    store = None
+    try:
+        descriptors = create_segments(paths, config.storage.dir)
+        try:
+            _native.Store.format(
+                paths.directory,
+                descriptors.control,
+                descriptors.table,
+                descriptors.payload,
+                session=name,
+                payload_bytes=config.storage.size,
+                index_bytes=index_bytes(config),
+                step_bytes=step_bytes(config),
+            )
+            store = _native.Store(
+                paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=name
+            )
+        finally:
+            descriptors.close()
+        description = describe(name, config)
+        write_description(paths, description)
+    except BaseException:
+        if store is not None:
+            store.close()
+        remove_quietly(paths, lock)
+        raise
+    warn_about_overcommit()
+    return Attachment(paths, description, lock, store)
+
+
+def describe(name: str, config: Config) -> SessionDescription:
+    """What joiners need to know about a session with this configuration."""
+    own = set(process_keys()) | {"controller.sampler"}
+    return SessionDescription(
+        name=name,
+        creator_pid=os.getpid(),
+        pid_namespace=pid_namespace(),
+        layout_version=_native.LAYOUT_VERSION,
+        payload_directory=config.storage.dir,
+        created_s=time.time(),
+        config={key: value for key, value in config.to_flat().items() if key not in own},
+        sampler=describe_sampler(config.controller.sampler),
+    )

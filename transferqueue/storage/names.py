@@ -1,0 +1,83 @@
+"""What a session is called on disk. See ``docs/internals.md``, "Names on disk"."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+
+SHM_DIRECTORY = "/dev/shm"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SEGMENT_ENDINGS = (".ctl", ".tbl", ".dat")
+
+
+def check_session_name(name: str) -> str:
+    """The name, if it may be one.
+
+    Raises:
+        ValueError: empty, over 64 characters, other characters, or an ending that segments use.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a session name must be a str, not {type(name).__name__}")
+    if _NAME.fullmatch(name) is None or name.endswith(SEGMENT_ENDINGS):
+        raise ValueError(
+            f"{name[:80]!r} is no session name: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or "
+            f"digit, not ending in {' or '.join(SEGMENT_ENDINGS)}"
+        )
+    return name
+
+
+def new_session_name() -> str:
+    """A name that no other session has; the pid in it is for people."""
+    return f"p{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """Every name that one session of one user has on this machine."""
+
+    name: str
+    uid: int
+
+    @classmethod
+    def of(cls, name: str) -> SessionPaths:
+        """The names of the calling user's session `name`."""
+        return cls(check_session_name(name), os.getuid())
+
+    @property
+    def stem(self) -> str:
+        return f"tq-{self.uid}-{self.name}"
+
+    @property
+    def directory(self) -> str:
+        return f"{SHM_DIRECTORY}/{self.stem}"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.directory}/session.lock"
+
+    @property
+    def description(self) -> str:
+        return f"{self.directory}/session.json"
+
+    @property
+    def service_lock(self) -> str:
+        return f"{self.directory}/service.lock"
+
+    @property
+    def janitor_lock(self) -> str:
+        return f"{self.directory}/janitor.lock"
+
+    def segment(self, ending: str) -> str:
+        """POSIX name of a segment: ``/tq-<uid>-<session>.ctl``."""
+        return f"/{self.stem}{ending}"
+
+    def payload_file(self, directory: str) -> str:
+        """The payload segment's file when `storage.dir` is set."""
+        return os.path.join(directory, f"{self.stem}.dat")
+
+
+def temporary_directory(kind: str) -> str:
+    """A fresh path beside the sessions for one being made ("new") or taken away ("gone")."""
+    return f"{SHM_DIRECTORY}/.tq-{kind}-{os.getuid()}-{os.getpid()}-{secrets.token_hex(6)}"

@@ -1,0 +1,109 @@
+"""The three shared-memory segments of a session: control, block table, payload."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+import posix_ipc
+
+from transferqueue.errors import CorruptSegmentError
+from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SessionPaths
+
+_MODE = 0o600
+_CONTROL, _TABLE, _PAYLOAD = SEGMENT_ENDINGS
+
+
+@dataclass
+class SegmentDescriptors:
+    """Open file descriptors; the native core duplicates them, so they are closed once it has attached."""
+
+    control: int = -1
+    table: int = -1
+    payload: int = -1
+
+    def close(self) -> None:
+        """Idempotent."""
+        for name in ("control", "table", "payload"):
+            fd = getattr(self, name)
+            if fd >= 0:
+                setattr(self, name, -1)
+                os.close(fd)
+
+
+def _posix_segment(name: str, *, create: bool) -> int:
+    memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX if create else 0, mode=_MODE)
+    return int(memory.fd)
+
+
+def create_segments(paths: SessionPaths, payload_directory: str | None) -> SegmentDescriptors:
+    """Creates empty segments under this session's names.
+
+    The caller owns the session's name, so whatever stands under the segment names is a leftover and goes.
+
+    Raises:
+        OSError: the system refuses; what was made so far is removed.
+    """
+    unlink_segments(paths, payload_directory)
+    found = SegmentDescriptors()
+    try:
+        found.control = _posix_segment(paths.segment(_CONTROL), create=True)
+        found.table = _posix_segment(paths.segment(_TABLE), create=True)
+        if payload_directory is None:
+            found.payload = _posix_segment(paths.segment(_PAYLOAD), create=True)
+        else:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            found.payload = os.open(paths.payload_file(payload_directory), flags, _MODE)
+    except BaseException as error:
+        found.close()
+        unlink_segments(paths, payload_directory)
+        if isinstance(error, posix_ipc.Error):
+            raise OSError(f"cannot create the segments of session {paths.name!r}: {error}") from error
+        raise
+    return found
+
+
+def open_segments(paths: SessionPaths, payload_directory: str | None) -> SegmentDescriptors:
+    """Opens the segments of a session that exists.
+
+    Raises:
+        CorruptSegmentError: a segment was removed by someone else, or belongs to another user; names it.
+    """
+    found = SegmentDescriptors()
+    try:
+        for attribute, ending in (("control", _CONTROL), ("table", _TABLE), ("payload", _PAYLOAD)):
+            if ending == _PAYLOAD and payload_directory is not None:
+                where = paths.payload_file(payload_directory)
+                fd = os.open(where, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            else:
+                where = SHM_DIRECTORY + paths.segment(ending)
+                fd = _posix_segment(paths.segment(ending), create=False)
+            setattr(found, attribute, fd)
+            if os.fstat(fd).st_uid != paths.uid:
+                raise CorruptSegmentError(
+                    f"segment {where} of session {paths.name!r} belongs to another user (uid {os.fstat(fd).st_uid}); "
+                    "it is not used",
+                    path=where,
+                )
+    except (posix_ipc.Error, FileNotFoundError) as error:
+        found.close()
+        raise CorruptSegmentError(
+            f"session {paths.name!r} exists but its segment {where} is missing or cannot be opened ({error}): it was "
+            "removed from outside. Processes that are attached go on; end the session and start a new one",
+            path=where,
+        ) from error
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def unlink_segments(paths: SessionPaths, payload_directory: str | None) -> None:
+    """Removes the names; mappings stay valid. Names that are gone already are no error."""
+    for ending in SEGMENT_ENDINGS:
+        with contextlib.suppress(posix_ipc.ExistentialError):
+            posix_ipc.unlink_shared_memory(paths.segment(ending))
+    if payload_directory is not None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(paths.payload_file(payload_directory))

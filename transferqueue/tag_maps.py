@@ -1,0 +1,110 @@
+"""A row's tags as bytes, in the form that the native core merges without Python.
+
+``u32 n | n x { u32 name length | name | u32 value length | value }``, little-endian, sorted by the name's bytes. A
+value is MessagePack; what MessagePack would not give back as it was (tuples, sets, numpy scalars, big integers) is an
+extension that holds a pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+_PICKLE = 1
+_COUNT = struct.Struct("<I")
+_EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
+_encode_value = msgspec.msgpack.Encoder().encode
+
+
+def _survives(value: Any) -> bool:
+    """Whether MessagePack returns an equal value of the same type."""
+    kind = type(value)
+    if kind is int:
+        return -(2**63) <= value < 2**64
+    if kind in _EXACT_SCALARS:
+        return True
+    if kind is list:
+        return all(_survives(item) for item in value)
+    if kind is dict:
+        return all(type(key) is str and _survives(item) for key, item in value.items())
+    return False
+
+
+def _encode(name: str, value: Any) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"names of tags must be str, not {name!r}")
+    if _survives(value):
+        return _encode_value(value)
+    return _encode_value(msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value, protocol=5)))
+
+
+def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
+    """The tag map of one row; ``b""`` for no tags.
+
+    Raises:
+        TypeError: a name is not a str, or tags is not a mapping.
+    """
+    if tags is None:
+        return b""
+    if not isinstance(tags, Mapping):
+        raise TypeError(f"the tags of a row must be a dict, not {type(tags).__name__}")
+    if not tags:
+        return b""
+    encoded = {name: _encode(name, value) for name, value in tags.items()}
+    entries = sorted((name.encode(), value) for name, value in encoded.items())
+    parts = [_COUNT.pack(len(entries))]
+    for name_bytes, value_bytes in entries:
+        parts += (_COUNT.pack(len(name_bytes)), name_bytes, _COUNT.pack(len(value_bytes)), value_bytes)
+    return b"".join(parts)
+
+
+class TagDecoder:
+    """Decodes tag maps; `allow_pickle` says whether values may be unpickled."""
+
+    def __init__(self, *, allow_pickle: bool = True) -> None:
+        self._allow_pickle = allow_pickle
+        self._decode_value = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
+
+    def _extension(self, code: int, data: memoryview) -> Any:
+        if code != _PICKLE:
+            raise ValueError(f"a tag holds an extension of unknown kind {code}")
+        if not self._allow_pickle:
+            raise ValueError("a tag holds a pickled value and allow_pickle is off; set allow_pickle to read it")
+        return pickle.loads(data)
+
+    def decode(self, blob: bytes) -> dict[str, Any]:
+        """The tags of one row; a new dict at each call.
+
+        Raises:
+            ValueError: not a tag map, or a pickled value while `allow_pickle` is off.
+        """
+        if not blob:
+            return {}
+        try:
+            (count,) = _COUNT.unpack_from(blob, 0)
+            at = _COUNT.size
+            tags = {}
+            for _ in range(count):
+                (length,) = _COUNT.unpack_from(blob, at)
+                at += _COUNT.size
+                name = blob[at : at + length].decode()
+                at += length
+                (length,) = _COUNT.unpack_from(blob, at)
+                at += _COUNT.size
+                if at + length > len(blob):
+                    raise ValueError("a tag map ends in the middle of a value")
+                tags[name] = self._decode_value(blob[at : at + length])
+                at += length
+        except (struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
+            raise ValueError(f"malformed tag map of {len(blob)} bytes: {error}") from error
+        if at != len(blob):
+            raise ValueError(f"malformed tag map: {len(blob) - at} bytes too many")
+        return tags
+
+    def decode_all(self, blobs: Iterable[bytes]) -> list[dict[str, Any]]:
+        """One dict a row; rows share nothing."""
+        return [self.decode(blob) if blob else {} for blob in blobs]
