@@ -15,36 +15,28 @@
 #include <vector>
 
 #include "core/index/index.hpp"
-#include "core/store/clients.hpp"
+#include "core/memory/write_gate.hpp"
+#include "core/store/attachment.hpp"
+#include "core/store/client_report.hpp"
 #include "core/store/pending_block.hpp"
 #include "core/store/resolved.hpp"
 #include "core/types.hpp"
 
 namespace tq {
 
-class Attachment;
-class TaskLock;
-
 class Store {
  public:
   // Called between the slices of a wait, outside every lock; may throw (Ctrl-C).
   using Interrupt = std::function<void()>;
 
-  struct Files {
-    std::string directory;
-    int control_fd = -1;
-    int table_fd = -1;
-    int payload_fd = -1;
-    std::string session;
-  };
   struct Sizes {
     std::uint64_t payload_bytes = 0;
     std::uint64_t index_bytes = 0;
     std::uint64_t step_bytes = 0;
   };
 
-  static void format(const Files& files, const Sizes& sizes);
-  explicit Store(const Files& files);
+  static void format(const SessionFiles& files, const Sizes& sizes);
+  explicit Store(const SessionFiles& files);
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -84,7 +76,9 @@ class Store {
                    const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                    const std::string& sampler_state);
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
-  std::shared_ptr<TaskLock> lock_task(const std::string& partition, const std::string& task, double timeout_s);
+  // Held by the calling thread, which also lets go of it. `interrupted`: see robust_lock.hpp.
+  std::unique_ptr<TaskLock> lock_task(const std::string& partition, const std::string& task, double timeout_s,
+                                      robust_lock::Interrupted interrupted);
 
   // nullopt: the session's own word, bumped by every commit.
   std::uint32_t wake_word(const std::optional<std::string>& partition);
@@ -96,7 +90,7 @@ class Store {
   std::vector<std::pair<OwnerId, std::int64_t>> reap();
   std::uint64_t populate(std::uint64_t nbytes);
   std::uint64_t trim();
-  std::vector<ClientInfo> clients();
+  std::vector<ClientReport> clients();
   std::vector<std::pair<std::string, std::uint64_t>> stats();
   std::vector<Index::PartitionStats> partition_stats();
 

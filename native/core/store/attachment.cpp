@@ -1,0 +1,90 @@
+#include "core/store/attachment.hpp"
+
+#include "core/memory/wake.hpp"
+
+namespace tq {
+
+namespace {
+
+constexpr PartitionId room_id = ~PartitionId{0};
+
+PartitionId word_id(const std::string& partition) noexcept {
+  const std::uint64_t hash = layout::fnv1a(partition);
+  return static_cast<PartitionId>(hash ^ hash >> 32);
+}
+
+std::shared_ptr<ControlSegment> attach_control(const SessionFiles& files) {
+  auto control = std::make_shared<ControlSegment>(files.control_fd, files.session);
+  if (control->ended()) {
+    Error error(ErrorCode::session_not_found, "session '" + files.session + "' has ended; start one with init()");
+    error.names.push_back(files.session);
+    throw error;
+  }
+  return control;
+}
+
+}  // namespace
+
+Attachment::Attachment(const SessionFiles& files)
+    : session(files.session),
+      lease_path(files.directory + "/leases"),
+      control(attach_control(files)),
+      payload(std::make_shared<PayloadSegment>(files.payload_fd, files.session)),
+      table(files.table_fd, files.session),
+      leases(LeaseFile::create(lease_path, control)),
+      lease_directory(lease_path, control),
+      give_back(std::make_shared<GiveBack>()),
+      gate(control),
+      index_(std::make_unique<Index>(files.directory + "/index", gate)) {
+  give_back->leases = leases;
+}
+
+Attachment::~Attachment() { close(); }
+
+void Attachment::close() {
+  const OperationGuard operation;
+  closed_.store(true, std::memory_order_release);  // first, so that new calls do not keep us waiting
+  const std::unique_lock lock(in_use_);
+  // In a child that never made a call this closes the inherited environment, which is all it may do with it.
+  index_.reset();
+}
+
+std::shared_ptr<GiveBackQueue> Attachment::give_back_queue() const {
+  return std::shared_ptr<GiveBackQueue>(give_back, &give_back->queue);
+}
+
+void Attachment::after_fork_in_child() noexcept { reopen_.store(true, std::memory_order_release); }
+
+Call::Call(Attachment& attachment, bool even_if_ended) : attachment_(attachment), in_use_(attachment.in_use_) {
+  if (attachment.closed() || !attachment.index_) {
+    Error error(ErrorCode::closed, "session '" + attachment.session + "' was closed in this process");
+    error.names.push_back(attachment.session);
+    throw error;
+  }
+  if (!even_if_ended && attachment.control->ended()) {
+    Error error(ErrorCode::session_not_found,
+                "session '" + attachment.session + "' was ended by its creator; views held stay readable");
+    error.names.push_back(attachment.session);
+    throw error;
+  }
+  if (attachment.reopen_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(attachment.reopening_);
+    if (attachment.reopen_.load(std::memory_order_relaxed)) {
+      attachment.index_->reopen_in_child();
+      attachment.reopen_.store(false, std::memory_order_release);
+    }
+  }
+}
+
+std::atomic<std::uint32_t>& room_word(ControlSegment& control) noexcept { return control.partition_word(room_id); }
+
+std::atomic<std::uint32_t>& partition_word(ControlSegment& control, const std::string& partition) noexcept {
+  return control.partition_word(word_id(partition));
+}
+
+void wake_partition(ControlSegment& control, const std::string& partition) noexcept {
+  bump_word(partition_word(control, partition));
+  bump_word(control.session_word());
+}
+
+}  // namespace tq

@@ -1,0 +1,93 @@
+// What one process holds of a session, and the guard that every call of the store enters.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "core/index/index.hpp"
+#include "core/memory/block_table.hpp"
+#include "core/memory/control_segment.hpp"
+#include "core/memory/fork_gate.hpp"
+#include "core/memory/fork_registry.hpp"
+#include "core/memory/lease_directory.hpp"
+#include "core/memory/lease_file.hpp"
+#include "core/memory/payload_segment.hpp"
+#include "core/memory/producer_mapping.hpp"
+#include "core/memory/write_gate.hpp"
+
+namespace tq {
+
+struct SessionFiles {
+  std::string directory;
+  int control_fd = -1;
+  int table_fd = -1;
+  int payload_fd = -1;
+  std::string session;
+};
+
+// Where extents that nobody uses any more wait for a call that may open a transaction. It keeps the lease file: while a
+// producer's mapping lives, also after close(), this process must count as alive, or its pending extent would be reused.
+struct GiveBack {
+  GiveBackQueue queue;
+  std::shared_ptr<LeaseFile> leases;
+};
+
+class Attachment final : public ForkParticipant {
+ public:
+  explicit Attachment(const SessionFiles& files);
+  ~Attachment() override;
+
+  // Waits for the calls of other threads, then lets go of the index. Views, pending blocks and their leases live on.
+  void close();
+  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+
+  // The give-back queue of `leases` as the type that producer mappings want.
+  std::shared_ptr<GiveBackQueue> give_back_queue() const;
+
+  void after_fork_in_child() noexcept override;
+
+  const std::string session;
+  const std::string lease_path;
+  const std::shared_ptr<ControlSegment> control;
+  const std::shared_ptr<PayloadSegment> payload;
+  BlockTable table;
+  const std::shared_ptr<LeaseFile> leases;
+  LeaseDirectory lease_directory;
+  const std::shared_ptr<GiveBack> give_back;
+  RobustWriteGate gate;  // the index enters it for every write transaction; growing the payload holds it too
+
+ private:
+  friend class Call;
+  std::unique_ptr<Index> index_;  // null once closed
+  std::shared_mutex in_use_;      // shared by calls, exclusive by close; held inside operations only, so free at every fork
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> reopen_{false};  // a forked child that has not made a call yet
+  std::mutex reopening_;
+};
+
+// A call in progress: inside an operation (no fork meanwhile), the attachment open, the session not ended.
+// Error(closed), Error(session_not_found).
+class Call {
+ public:
+  explicit Call(Attachment& attachment, bool even_if_ended = false);
+  Index& index() const noexcept { return *attachment_.index_; }
+
+ private:
+  OperationGuard operation_;
+  Attachment& attachment_;
+  std::shared_lock<std::shared_mutex> in_use_;
+};
+
+// Bumped whenever bytes become free; writers that found no room sleep on it. It is one of the partition words, at an id
+// that no partition of a real session reaches: sharing a word costs a spurious look, no more.
+std::atomic<std::uint32_t>& room_word(ControlSegment& control) noexcept;
+// By the partition's name, so that waiting for a partition that does not exist yet, or exists again, needs no look-up.
+std::atomic<std::uint32_t>& partition_word(ControlSegment& control, const std::string& partition) noexcept;
+// What every commit that concerns a partition ends with.
+void wake_partition(ControlSegment& control, const std::string& partition) noexcept;
+
+}  // namespace tq

@@ -1,0 +1,139 @@
+#include "core/store/pending_block.hpp"
+
+#include <string>
+
+#include "core/memory/copy.hpp"
+#include "core/memory/lease.hpp"
+#include "core/pause.hpp"
+#include "core/store/give_back.hpp"
+
+namespace tq {
+
+PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner)
+    : attachment_(std::move(attachment)),
+      reservation_(reservation),
+      owner_(owner),
+      node_(new GiveBackQueue::Node{{reservation.span, reservation.block, owner}}) {}
+
+PendingBlock::~PendingBlock() {
+  const DeleterGuard deleter;
+  give_back();
+}
+
+void PendingBlock::require_pending(const char* what) const {
+  if (phase_ == Phase::published) throw Error(ErrorCode::invalid, std::string(what) + ": the block is already published");
+  if (phase_ == Phase::given_back) throw Error(ErrorCode::invalid, std::string(what) + ": the block was given back");
+  if (attachment_->leases->owner() != owner_) {
+    throw Error(ErrorCode::invalid, std::string(what) + ": the block was reserved before fork and belongs to the parent");
+  }
+}
+
+void PendingBlock::check_range(std::uint64_t offset, std::uint64_t nbytes, const char* what) const {
+  const std::uint64_t size = reservation_.span.nbytes;
+  if (offset > size || nbytes > size - offset) {
+    throw Error(ErrorCode::invalid, std::string(what) + ": bytes [" + std::to_string(offset) + ", +" +
+                                        std::to_string(nbytes) + ") lie outside the extent of " + std::to_string(size));
+  }
+}
+
+void PendingBlock::copy_in(const std::vector<Write>& writes) {
+  const OperationGuard operation;
+  {
+    const std::lock_guard lock(mutex_);
+    require_pending("copy_in");
+    for (const Write& write : writes) check_range(write.offset, write.nbytes, "copy_in");
+  }
+  std::byte* base = attachment_->payload->writable(reservation_.span);
+  std::vector<CopyRange> ranges;
+  ranges.reserve(writes.size());
+  for (const Write& write : writes) {
+    if (write.nbytes == 0) continue;
+    ranges.push_back({base + write.offset, reinterpret_cast<const std::byte*>(write.source), write.nbytes});
+  }
+  copy_ranges(ranges);
+  attachment_->payload->note_touched(reservation_.span);
+  TQ_PAUSE("put.after_copy");
+}
+
+std::shared_ptr<std::byte> PendingBlock::writable(std::uint64_t offset, std::uint64_t nbytes) {
+  const OperationGuard operation;
+  const std::lock_guard lock(mutex_);
+  require_pending("writable");
+  check_range(offset, nbytes, "writable");
+  attachment_->payload->note_touched(reservation_.span);
+  return std::shared_ptr<std::byte>(attachment_->payload, attachment_->payload->writable(reservation_.span) + offset);
+}
+
+void PendingBlock::map_for_producer() {
+  const OperationGuard operation;
+  const std::lock_guard lock(mutex_);
+  require_pending("map_for_producer");
+  if (producer_) return;
+  producer_ = ProducerMapping::map(attachment_->payload, {reservation_.span, reservation_.block, owner_},
+                                   attachment_->give_back_queue());
+}
+
+std::shared_ptr<std::byte> PendingBlock::producer_tensor(std::uint64_t offset, std::uint64_t nbytes) {
+  const OperationGuard operation;
+  const std::lock_guard lock(mutex_);
+  require_pending("producer_tensor");
+  check_range(offset, nbytes, "producer_tensor");
+  if (!producer_) throw Error(ErrorCode::invalid, "producer_tensor: call map_for_producer first");
+  attachment_->payload->note_touched(reservation_.span);
+  return producer_->tensor(offset, nbytes);
+}
+
+std::uint32_t PendingBlock::producer_tensors_alive() const {
+  const OperationGuard operation;
+  const std::lock_guard lock(mutex_);
+  return producer_ ? producer_->tensors_alive() : 0;
+}
+
+void PendingBlock::abandon() {
+  const OperationGuard operation;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::published) throw Error(ErrorCode::invalid, "abandon: the block is already published");
+    if (!give_back()) return;
+  }
+  if (attachment_->closed()) return;  // whoever reaps this process finds the record
+  const Call call(*attachment_, /*even_if_ended=*/true);
+  drain_give_back(*attachment_, call.index());
+}
+
+bool PendingBlock::give_back() noexcept {
+  if (phase_ != Phase::pending) return false;
+  phase_ = Phase::given_back;
+  const bool unused = !producer_ || producer_->abandon();
+  producer_.reset();
+  if (unused) attachment_->give_back->queue.push(std::move(node_));
+  return true;
+}
+
+PendingBlock::Publication::Publication(PendingBlock& block) : block_(block), lock_(block.mutex_) {
+  block.require_pending("publish");
+  Attachment& attachment = *block.attachment_;
+  const BlockRef ref = block.reservation_.block;
+  // The lease first: from the moment the block is published the tensors read it through their private pages.
+  if (block.producer_) block.producer_->seal(lease_own_block(attachment.leases, ref));
+  attachment.table.set_live(ref);
+}
+
+PendingBlock::Publication::~Publication() {
+  if (!done_) block_.attachment_->table.set_free(block_.reservation_.block);
+}
+
+void PendingBlock::Publication::committed() noexcept {
+  done_ = true;
+  block_.phase_ = Phase::published;
+  block_.producer_.reset();
+}
+
+void PendingBlock::Publication::given_back() noexcept {
+  done_ = true;
+  block_.attachment_->table.set_free(block_.reservation_.block);
+  block_.phase_ = Phase::given_back;
+  block_.producer_.reset();
+}
+
+}  // namespace tq

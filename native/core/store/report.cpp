@@ -1,0 +1,120 @@
+// Reclaiming, reaping, populating and what the statistics say.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/store/give_back.hpp"
+#include "core/store/room.hpp"
+#include "core/store/store.hpp"
+
+namespace tq {
+
+namespace {
+
+// The distinct blocks of `clients`, and where they lie.
+std::map<std::uint64_t, Span> leased_spans(Index& index, const std::vector<ClientInfo>& clients) {
+  std::map<std::uint64_t, Span> spans;
+  for (const ClientInfo& client : clients) {
+    for (const BlockRef block : client.leased) spans.emplace(block.word, Span{});
+  }
+  std::vector<BlockRef> blocks;
+  for (const auto& [word, span] : spans) blocks.push_back(BlockRef{word});
+  const std::vector<Span> found = index.block_spans(blocks);
+  for (std::size_t i = 0; i < blocks.size(); ++i) spans[blocks[i].word] = found[i];
+  return spans;
+}
+
+std::uint64_t nbytes_of(std::vector<BlockRef> blocks, const std::map<std::uint64_t, Span>& spans) {
+  std::sort(blocks.begin(), blocks.end(), [](BlockRef a, BlockRef b) { return a.word < b.word; });
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  std::uint64_t nbytes = 0;
+  for (const BlockRef block : blocks) nbytes += spans.at(block.word).nbytes;
+  return nbytes;
+}
+
+}  // namespace
+
+std::uint64_t Store::reclaim() {
+  const Call call(*attachment_);
+  const std::uint64_t freed = reclaim_all(*attachment_, call.index());
+  call.index().check_readers();
+  return freed;
+}
+
+std::vector<std::pair<OwnerId, std::int64_t>> Store::reap() {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  return reap_dead(*attachment_, call.index());
+}
+
+std::uint64_t Store::populate(std::uint64_t nbytes) {
+  const Call call(*attachment_);
+  return populate_ahead(*attachment_, call.index(), nbytes);
+}
+
+std::uint64_t Store::trim() {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  return trim_free(*attachment_, call.index());
+}
+
+std::vector<ClientReport> Store::clients() {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  const std::vector<ClientInfo> clients = attachment_->lease_directory.clients();
+  const std::map<std::uint64_t, Span> spans = leased_spans(call.index(), clients);
+  std::map<OwnerId, std::uint64_t> pending;
+  for (const auto& [owner, nbytes] : call.index().pending_by_owner()) pending[owner] = nbytes;
+  std::vector<ClientReport> reports;
+  for (const ClientInfo& client : clients) {
+    reports.push_back({.owner = client.owner,
+                       .pid = client.pid,
+                       .start_time_s = client.start_time_s,
+                       .alive = client.alive,
+                       .leases = client.leased.size(),
+                       .leased_bytes = nbytes_of(client.leased, spans),
+                       .pending_bytes = pending[client.owner],
+                       .age_s = client.age_s});
+  }
+  return reports;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  const std::vector<ClientInfo> clients = attachment_->lease_directory.clients();
+  std::vector<BlockRef> leased;
+  for (const ClientInfo& client : clients) {
+    if (client.alive) leased.insert(leased.end(), client.leased.begin(), client.leased.end());
+  }
+  const std::uint64_t leased_bytes = nbytes_of(leased, leased_spans(call.index(), clients));
+  const IndexStats index = call.index().stats();
+  const std::uint64_t total = attachment_->payload->payload_bytes();
+  const std::uint64_t taken = index.used_bytes + index.pending_bytes + index.retired_bytes;
+  const std::uint64_t touched = attachment_->payload->touched_bytes();
+  return {{"total_bytes", total},
+          {"used_bytes", index.used_bytes},
+          {"live_bytes", index.live_bytes},
+          {"free_bytes", total - std::min(total, taken)},
+          {"leased_bytes", leased_bytes},
+          {"pending_bytes", index.pending_bytes},
+          {"arena_bytes", 0},  // no arenas: every put reserves
+          {"retired_bytes", index.retired_bytes},
+          {"reserved_bytes", index.reserved_bytes},
+          {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
+          {"spilled_bytes", 0},  // nothing spills yet
+          {"puts", index.puts},
+          {"gets", attachment_->control->gets().load(std::memory_order_relaxed)},
+          {"index_used_bytes", index.index_used_bytes},
+          {"index_total_bytes", index.index_total_bytes},
+          {"rows", static_cast<std::uint64_t>(index.rows)}};
+}
+
+std::vector<Index::PartitionStats> Store::partition_stats() {
+  const Call call(*attachment_);
+  return call.index().partition_stats();
+}
+
+}  // namespace tq

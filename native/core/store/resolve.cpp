@@ -1,0 +1,54 @@
+// The get protocol: resolve, lease, look again.
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/memory/lease.hpp"
+#include "core/pause.hpp"
+#include "core/store/store.hpp"
+
+namespace tq {
+
+namespace {
+
+constexpr int snapshot_rounds = 8;
+
+std::vector<BlockRef> refs_of(const Resolution& resolution) {
+  std::vector<BlockRef> refs;
+  refs.reserve(resolution.blocks.size());
+  for (const BlockInfo& block : resolution.blocks) refs.push_back(block.ref);
+  return refs;
+}
+
+}  // namespace
+
+std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const RowSelector& rows,
+                                         const std::optional<std::vector<std::string>>& fields, bool lease) {
+  Attachment& attachment = *attachment_;
+  const Call call(attachment);
+  if (!lease) {
+    return std::make_shared<Resolved>(call.index().resolve(partition, rows, fields), attachment.payload,
+                                      std::vector<BlockLease>());
+  }
+  attachment.control->gets().fetch_add(1, std::memory_order_relaxed);
+  for (int round = 0; round < snapshot_rounds; ++round) {
+    Resolution resolution = call.index().resolve(partition, rows, fields);
+    TQ_PAUSE("get.after_resolve");
+    std::optional<std::vector<BlockLease>> leases =
+        lease_blocks(attachment.table, attachment.leases, refs_of(resolution));
+    if (!leases) continue;  // a block was retired since the snapshot: a later snapshot does not name it
+    TQ_PAUSE("get.after_lease");
+    return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(*leases));
+  }
+  // Writers keep retiring what we find. Inside the write transaction none can commit, so this round cannot fail.
+  std::vector<BlockLease> leases;
+  Resolution resolution = call.index().resolve(partition, rows, fields, true, [&](const Resolution& found) {
+    leases.clear();
+    leases.reserve(found.blocks.size());
+    for (const BlockInfo& block : found.blocks) leases.push_back(lease_own_block(attachment.leases, block.ref));
+  });
+  TQ_PAUSE("get.after_lease");
+  return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(leases));
+}
+
+}  // namespace tq

@@ -1,0 +1,138 @@
+#include "core/store/room.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/memory/wake.hpp"
+#include "core/store/give_back.hpp"
+
+namespace tq {
+
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+class Entered {
+ public:
+  explicit Entered(WriteGate& gate) : gate_(gate) { gate_.enter(); }
+  ~Entered() { gate_.leave(); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  WriteGate& gate_;
+};
+
+// Backs `nbytes` more and tells the index. False when the file system has no room.
+bool back_more(Attachment& attachment, Index& index, std::uint64_t nbytes) {
+  std::uint64_t end = 0;
+  try {
+    // A grower that fails gives back what it got, so two at once would take from each other.
+    const Entered entered(attachment.gate);
+    end = attachment.payload->grow(attachment.payload->backed_bytes() + nbytes);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::storage_full) throw;
+    return false;
+  }
+  index.grow(end);
+  return true;
+}
+
+// One step more, or just what is wanted where the file system has no room for a step. False: no more to be had.
+bool grow(Attachment& attachment, Index& index, std::uint64_t nbytes) {
+  const std::uint64_t backed = attachment.payload->backed_bytes();
+  // Another process, dead since, may have backed a step without telling the index: bytes that nobody would ever use.
+  if (index.stats().reserved_bytes < backed) {
+    index.grow(backed);
+    return true;
+  }
+  if (backed >= attachment.payload->payload_bytes()) return false;
+  const std::uint64_t step = std::max(attachment.control->step_bytes(), nbytes);
+  return back_more(attachment, index, step) || (nbytes < step && back_more(attachment, index, nbytes));
+}
+
+std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
+  std::optional<Reservation> found = index.reserve(nbytes, owner);
+  if (!found) return found;
+  try {
+    attachment.table.ensure(found->block);
+    if (attachment.payload->ensure_backed(found->span)) return found;
+  } catch (...) {
+    index.abandon(*found, owner);
+    throw;
+  }
+  index.abandon(*found, owner);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
+  if (nbytes > attachment.payload->payload_bytes()) throw no_room(attachment, index, nbytes);
+  std::optional<Reservation> found = reserve(attachment, index, nbytes, owner);
+  // Freed extents before fresh ones: touching a page for the first time costs about twenty times copying into it.
+  if (!found && reclaim_all(attachment, index) > 0) found = reserve(attachment, index, nbytes, owner);
+  while (!found && grow(attachment, index, nbytes)) found = reserve(attachment, index, nbytes, owner);
+  return found;
+}
+
+Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes) {
+  const IndexStats stats = index.stats();
+  const std::uint64_t total = attachment.payload->payload_bytes();
+  const std::uint64_t taken = stats.used_bytes + stats.pending_bytes + stats.retired_bytes;
+  const std::uint64_t free = total > taken ? total - taken : 0;
+  const std::string advice =
+      wanted_bytes > total
+          ? "it can never fit: make storage.size larger or put fewer rows at a time"
+          : "clear rows that are done with, drop views of cleared rows, wait with timeout=, or make storage.size larger";
+  Error error(ErrorCode::storage_full,
+              "no room for " + std::to_string(wanted_bytes) + " bytes: of " + std::to_string(total) + " in all, " +
+                  std::to_string(stats.used_bytes) + " are used (" + std::to_string(stats.live_bytes) + " of them live), " +
+                  std::to_string(stats.retired_bytes) + " freed but still leased by views, " +
+                  std::to_string(stats.pending_bytes) + " pending, " + std::to_string(free) +
+                  " free (largest piece in one: " + std::to_string(stats.largest_free) + " of what is backed); " + advice);
+  error.figures = {{"used", stats.used_bytes},      {"live", stats.live_bytes},  {"leased", stats.retired_bytes},
+                   {"pending", stats.pending_bytes}, {"free", free},              {"wanted", wanted_bytes},
+                   {"total", total}};
+  return error;
+}
+
+std::uint64_t populate_ahead(Attachment& attachment, Index& index, std::uint64_t nbytes) {
+  PayloadSegment& payload = *attachment.payload;
+  const std::uint64_t start = std::min(payload.touched_bytes(), payload.payload_bytes());
+  const std::uint64_t wanted = start + std::min(nbytes, payload.payload_bytes() - start);
+  if (wanted > payload.backed_bytes()) back_more(attachment, index, wanted - payload.backed_bytes());
+  const std::uint64_t end = std::min(wanted, payload.backed_bytes());
+  if (end <= start) return 0;
+  return payload.populate({start, end - start});
+}
+
+std::uint64_t trim_free(Attachment& attachment, Index& index) {
+  // Each free span is reserved while it is punched, so that nobody puts into it meanwhile; all are held until the last is
+  // done, so that none is found twice. A process that reserves one of them later backs it again (ensure_backed).
+  const OwnerId owner = attachment.leases->owner();
+  std::vector<Reservation> held;
+  std::uint64_t given_back = 0;
+  const auto release = [&] {
+    for (const Reservation& reservation : held) index.abandon(reservation, owner);
+    if (!held.empty()) bump_word(room_word(*attachment.control));
+  };
+  try {
+    for (;;) {
+      const std::uint64_t largest = index.stats().largest_free / page * page;
+      if (largest == 0) break;
+      const std::optional<Reservation> reservation = index.reserve(largest, owner);
+      if (!reservation) continue;  // somebody was faster
+      held.push_back(*reservation);
+      given_back += attachment.payload->punch(reservation->span);
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+  release();
+  return given_back;
+}
+
+}  // namespace tq

@@ -1,0 +1,96 @@
+#include "core/store/store.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "core/memory/wake.hpp"
+#include "core/store/give_back.hpp"
+
+namespace tq {
+
+namespace {
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) throw Error::system("cannot create " + path, errno);
+}
+
+}  // namespace
+
+void Store::format(const SessionFiles& files, const Sizes& sizes) {
+  if (sizes.payload_bytes == 0 || sizes.step_bytes == 0 || sizes.index_bytes == 0) {
+    throw Error(ErrorCode::invalid, "format: payload_bytes, index_bytes and step_bytes must be positive");
+  }
+  make_directory(files.directory + "/index");
+  make_directory(files.directory + "/leases");
+  ControlSegment::format(files.control_fd, files.session, sizes.payload_bytes, sizes.step_bytes);
+  BlockTable::format(files.table_fd, files.session);
+  PayloadSegment::format(files.payload_fd, files.session, sizes.payload_bytes);
+  Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes);
+}
+
+Store::Store(const SessionFiles& files) : attachment_(std::make_shared<Attachment>(files)) {}
+
+// Pending blocks share the attachment and may outlive this object; the index they must not.
+Store::~Store() { close(); }
+
+void Store::close() {
+  if (attachment_->closed()) return;
+  try {
+    const Call call(*attachment_, /*even_if_ended=*/true);
+    drain_give_back(*attachment_, call.index());
+  } catch (const Error&) {
+    // The write gate is stuck, the index broken or another thread closed first. What is queued stays pending under our lease
+    // file and goes to whoever reaps it; closing must not fail for it.
+  }
+  attachment_->close();
+}
+
+bool Store::closed() const { return attachment_->closed(); }
+
+OwnerId Store::owner() const {
+  const Call call(*attachment_, /*even_if_ended=*/true);
+  return attachment_->leases->owner();
+}
+
+void Store::end_session() {
+  const Call call(*attachment_, /*even_if_ended=*/true);
+  attachment_->control->end_session();
+}
+
+bool Store::ended() const { return attachment_->control->ended(); }
+
+namespace {
+
+std::atomic<std::uint32_t>& word_of(ControlSegment& control, const std::optional<std::string>& partition) noexcept {
+  return partition ? partition_word(control, *partition) : control.session_word();
+}
+
+}  // namespace
+
+std::uint32_t Store::wake_word(const std::optional<std::string>& partition) {
+  const Call call(*attachment_);
+  return read_word(word_of(*attachment_->control, partition));
+}
+
+bool Store::wait_word(const std::optional<std::string>& partition, std::uint32_t seen, double timeout_s) {
+  // Asleep outside the call: a fork or close() need not wait for a sleeper, and the segment is kept by the attachment.
+  { const Call call(*attachment_); }
+  return tq::wait_word(word_of(*attachment_->control, partition), seen, timeout_s);
+}
+
+void Store::wake(const std::optional<std::string>& partition) {
+  const Call call(*attachment_);
+  bump_word(word_of(*attachment_->control, partition));
+}
+
+std::unique_ptr<TaskLock> Store::lock_task(const std::string& partition, const std::string& task, double timeout_s,
+                                           robust_lock::Interrupted interrupted) {
+  { const Call call(*attachment_); }
+  // The control segment hashes an id and a task; the partition's own id would cost a look-up and say no more.
+  const auto id = static_cast<PartitionId>(layout::fnv1a(partition));
+  return std::make_unique<TaskLock>(attachment_->control, id, task, timeout_s, interrupted);
+}
+
+}  // namespace tq
