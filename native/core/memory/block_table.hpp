@@ -35,7 +35,7 @@ class BlockTable {
   void ensure(BlockRef block);
 
   // Release: the block's bytes, written before, are visible to whoever sees the word.
-  void set_live(BlockRef block) noexcept;
+  void set_live(BlockRef block);  // Error(invalid): the slot was never ensured
   // True when the word is now (generation, retired), whoever wrote it. False: another incarnation, or never live.
   bool set_retired(BlockRef block) noexcept;
   // From live or retired of this generation. False when it was neither.

@@ -81,12 +81,13 @@ inline constexpr std::uint32_t max_slots = 1u << 22;
 inline constexpr std::uint32_t table_step_slots = 8192;  // 64 KiB of words
 
 // Payload: header area, then the bytes that spans address (span offset 0 is file offset `payload_data_offset`).
-//     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | zero | 65536 | span offset 0 ...
+//     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | punched bytes | 256 | zero | 65536 | span offset 0 ...
 // The area is a multiple of every page size in use (4, 16, 64 KiB), so that spans keep their alignment in the file.
 struct PayloadLayout {
   SegmentHeader header;
   Line64 backed_bytes;   // [0, backed) has been fallocated; only grows
   Line64 touched_bytes;  // [0, touched) has been written or populated: warm. A hint: trim lowers it
+  Line64 punched_bytes;  // ever punched; while 0, nothing below backed is a hole
 };
 inline constexpr std::uint64_t payload_data_offset = 65536;
 

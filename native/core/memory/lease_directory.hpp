@@ -58,7 +58,7 @@ class LeaseDirectory {
   void refresh();
   const std::string directory_;
   const std::shared_ptr<ControlSegment> control_;
-  std::mutex mutex_;  // one scan at a time in a process
+  std::mutex mutex_;  // one scan at a time in a process; only held inside operations
   std::map<OwnerId, std::unique_ptr<Entry>> entries_;
 };
 

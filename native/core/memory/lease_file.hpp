@@ -66,7 +66,8 @@ class LeaseFile final : public ForkParticipant {
   std::mutex grow_mutex_;          // creation and growth; free at every fork, since operations are excluded there
   std::unique_ptr<File> file_;     // null in a child before its first need
   std::unique_ptr<File> handover_; // between before_fork and after_fork only
-  std::string failure_;            // why the last hand-over failed; empty: it did not
+  std::string failure_;            // why the hand-over of this fork failed; empty: it did not
+  std::atomic<bool> void_{false};  // this is a child without a hand-over. Set between threads, hence relaxed
   std::atomic<File*> current_{nullptr};
   std::atomic<std::uint32_t> held_{0};
   std::atomic<std::uint32_t> hint_{0};  // where a free entry may be. Relaxed: wrong is only slower

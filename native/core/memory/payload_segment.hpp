@@ -39,6 +39,9 @@ class PayloadSegment {
   // their bytes become zero. `back` undoes it before the span is free again or used. Bytes punched.
   std::uint64_t punch(Span span);
   bool back(Span span);  // false: no room
+  // For a span just reserved, before its first byte is touched: backs it if anything was ever punched, else costs one load.
+  // The punch of these bytes precedes (its owner's abandon, our reserve: two commits) this load. False: no room.
+  bool ensure_backed(Span span);
 
   // Warm high-water mark: [0, touched) has been written or populated at least once since it was last punched. A hint for
   // statistics and for populate, so relaxed; a put that begins at or below it raises it.

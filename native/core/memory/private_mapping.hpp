@@ -10,23 +10,16 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/error.hpp"
 #include "core/memory/fork_registry.hpp"
 #include "core/memory/lease.hpp"
+#include "core/memory/mapping_budget.hpp"
 #include "core/memory/payload_segment.hpp"
 
 namespace tq {
 
-// No further mapping: the process is near vm.max_map_count, or mmap said ENOMEM (RLIMIT_AS, vm.overcommit_memory=2, which
-// charges private mappings in full). The caller copies instead.
-class MappingLimitError : public Error {
- public:
-  explicit MappingLimitError(const std::string& what);
-};
-
 class PrivateMapping final : public ForkParticipant {
  public:
-  // Error(closed) when the lease is void (a child whose hand-over failed).
+  // MappingLimitError: copy instead. Error(closed) when the lease is void (a child whose hand-over failed).
   static std::shared_ptr<PrivateMapping> map(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);
   ~PrivateMapping() override;
 
@@ -35,11 +28,6 @@ class PrivateMapping final : public ForkParticipant {
 
   // A child whose lease hand-over failed must not read bytes that may change under it: inaccessible.
   void after_fork_in_child() noexcept override;
-
-  // Mappings (of this and producer_mapping.hpp) alive in this process, and how many there may be: a share of
-  // vm.max_map_count, so that the rest of the process (threads, libraries, allocators) keeps room.
-  static std::int64_t alive() noexcept;
-  static std::int64_t limit() noexcept;
 
  private:
   PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);

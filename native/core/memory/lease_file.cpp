@@ -1,0 +1,245 @@
+#include "core/memory/lease_file.hpp"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/memory/fork_gate.hpp"
+#include "core/pause.hpp"
+
+namespace tq {
+
+using layout::first_lease_step;
+using layout::lease_entries_offset;
+using layout::lease_file_bytes;
+using layout::LeaseFileLayout;
+using layout::max_leases;
+using layout::SegmentKind;
+
+namespace {
+
+std::uint64_t own_start_time_ticks() noexcept {
+  char text[1024];
+  const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t n = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  const char* at = std::strrchr(text, ')');  // the command may hold spaces and parentheses
+  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
+}
+
+std::int64_t realtime_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+[[noreturn]] void throw_lease_file_full(const std::string& session, const char* why, std::uint64_t held) {
+  Error error(ErrorCode::storage_full, "no further lease for session '" + session + "': " + why + " (" + std::to_string(held) +
+                                           " held by this process). Drop views, or read fewer blocks at once");
+  error.figures = {{"leases", held}};
+  throw error;
+}
+
+}  // namespace
+
+// A lease file on disk. Destroying it closes descriptor (and with it, in the last process that has it, the lock) and mapping;
+// the file itself goes by `remove`.
+struct LeaseFile::File {
+  OwnerId owner = 0;
+  std::string path;
+  FileDescriptor fd;
+  SharedMapping mapping;
+
+  LeaseFileLayout& header() const noexcept { return *reinterpret_cast<LeaseFileLayout*>(mapping.data()); }
+  std::atomic<std::uint64_t>* entries() const noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
+  }
+  std::uint32_t high_water() const noexcept { return header().high_water.value.load(std::memory_order_acquire); }
+
+  void identify() noexcept {  // as this process's
+    header().pid.store(::getpid(), std::memory_order_relaxed);
+    header().start_time_ticks.store(own_start_time_ticks(), std::memory_order_relaxed);
+  }
+  void remove() noexcept { ::unlink(path.c_str()); }
+
+  static std::unique_ptr<File> make(const std::string& directory, ControlSegment& control, const File* copy_of);
+};
+
+// With `copy_of`: the hand-over of a fork, holding the same claims and no pid yet.
+std::unique_ptr<LeaseFile::File> LeaseFile::File::make(const std::string& directory, ControlSegment& control, const File* copy_of) {
+  const std::string name = segment_name(SegmentKind::leases, control.session());
+  for (int attempt = 0; attempt < 32; ++attempt) {
+    auto file = std::make_unique<File>();
+    file->owner = control.next_owner();
+    file->path = directory + "/" + std::to_string(file->owner) + ".lease";
+    const std::string temporary = directory + "/." + std::to_string(file->owner) + ".tmp";
+    file->fd = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file->fd.get() < 0) {
+      if (errno == ENOENT) throw Error(ErrorCode::session_not_found, "session '" + control.session() + "' has no directory any more");
+      if (errno == ENOSPC) throw Error(ErrorCode::storage_full, "no room for a " + name);
+      throw Error::system("cannot create a " + name, errno);
+    }
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    try {
+      if (::fcntl(file->fd.get(), F_OFD_SETLK, &lock) != 0) throw Error::system("cannot lock a " + name, errno);
+      TQ_PAUSE("lease_file.locked");
+      const std::uint32_t n = copy_of == nullptr ? first_lease_step : copy_of->high_water();
+      resize_file(file->fd.get(), lease_file_bytes, name);
+      if (!back_range(file->fd.get(), 0, lease_entries_offset + std::uint64_t{n} * 8, name)) {
+        throw Error(ErrorCode::storage_full, "no room for a " + name);
+      }
+      file->mapping = SharedMapping(file->fd.get(), 0, lease_file_bytes, Access::read_write, name);
+      auto* header = new (file->mapping.data()) LeaseFileLayout();
+      header->owner = file->owner;
+      header->created_ns = realtime_ns();
+      header->pid_namespace = pid_namespace();
+      if (copy_of == nullptr) {
+        file->identify();
+      } else {
+        // Relaxed: the name below publishes them, and nobody writes the source while a fork is prepared.
+        for (std::uint32_t i = 0; i < n; ++i) {
+          file->entries()[i].store(copy_of->entries()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
+        }
+      }
+      header->high_water.value.store(n, std::memory_order_release);
+      write_header(header->header, SegmentKind::leases, control.session(), lease_file_bytes);
+      if (::rename(temporary.c_str(), file->path.c_str()) == 0) return file;
+      if (errno != ENOENT) throw Error::system("cannot name a " + name, errno);
+    } catch (...) {
+      ::unlink(temporary.c_str());
+      throw;
+    }
+    // A reaper met the file before it was locked, took it for a dead one's and removed it.
+  }
+  throw Error(ErrorCode::session_not_found, "the lease directory of session '" + control.session() + "' is being removed");
+}
+
+LeaseFile::LeaseFile(std::string directory, std::shared_ptr<ControlSegment> control)
+    : directory_(std::move(directory)), control_(std::move(control)), file_(File::make(directory_, *control_, nullptr)) {
+  current_.store(file_.get(), std::memory_order_release);
+}
+
+std::shared_ptr<LeaseFile> LeaseFile::create(const std::string& directory, std::shared_ptr<ControlSegment> control) {
+  const OperationGuard guard;
+  return std::shared_ptr<LeaseFile>(new LeaseFile(directory, std::move(control)), GuardedDelete{});
+}
+
+LeaseFile::~LeaseFile() {
+  if (file_ != nullptr) file_->remove();
+}
+
+LeaseFile::File& LeaseFile::file() {
+  // Acquire pairs with the store below: the file's mapping is set up.
+  if (File* file = current_.load(std::memory_order_acquire)) return *file;
+  const std::lock_guard lock(grow_mutex_);
+  if (claims_void()) {
+    throw Error(ErrorCode::closed, "this process was forked while views were held, and its leases could not be handed over (" +
+                                       failure_ + "): attach anew");
+  }
+  if (file_ == nullptr) {
+    file_ = File::make(directory_, *control_, nullptr);
+    current_.store(file_.get(), std::memory_order_release);
+  }
+  return *file_;
+}
+
+OwnerId LeaseFile::owner() {
+  const OperationGuard guard;
+  return file().owner;
+}
+
+std::uint32_t LeaseFile::take(BlockRef block) {
+  File& file = this->file();
+  for (;;) {
+    const std::uint32_t n = file.high_water();
+    if (held_.load(std::memory_order_relaxed) < n) {
+      std::atomic<std::uint64_t>* entries = file.entries();
+      std::uint32_t entry = hint_.load(std::memory_order_relaxed) % n;
+      for (std::uint32_t looked = 0; looked < n; ++looked, entry = entry + 1 == n ? 0 : entry + 1) {
+        if (entries[entry].load(std::memory_order_relaxed) != 0) continue;
+        std::uint64_t expected = 0;
+        if (entries[entry].compare_exchange_strong(expected, block.word, std::memory_order_seq_cst)) {
+          held_.fetch_add(1, std::memory_order_relaxed);
+          hint_.store(entry + 1, std::memory_order_relaxed);
+          return entry;
+        }
+      }
+    }
+    extend(file, n);
+  }
+}
+
+// Doubles the backed part, if nobody did since the caller saw `entries`.
+void LeaseFile::extend(File& file, std::uint32_t entries) {
+  const std::lock_guard lock(grow_mutex_);
+  if (file.high_water() != entries) return;
+  const std::uint32_t wanted = std::min(entries * 2, max_leases);
+  if (wanted == entries) throw_lease_file_full(control_->session(), "all entries of the lease file are taken", held());
+  if (!back_range(file.fd.get(), lease_entries_offset + std::uint64_t{entries} * 8, std::uint64_t{wanted - entries} * 8,
+                  segment_name(SegmentKind::leases, control_->session()))) {
+    throw_lease_file_full(control_->session(), "the file system has no room to extend the lease file", held());
+  }
+  file.header().high_water.value.store(wanted, std::memory_order_release);  // backed, so scanners may read it
+}
+
+void LeaseFile::release(std::uint32_t entry) noexcept {
+  // Relaxed: the pointer changes only in a child between its threads, and its caller got it from take().
+  File* file = current_.load(std::memory_order_relaxed);
+  if (file == nullptr) return;  // claims_void(): nothing of ours is claimed there
+  // Release: all reading of the block comes before; a retirer that loads this 0 (acquire) may reuse the bytes.
+  file->entries()[entry].store(0, std::memory_order_release);
+  held_.fetch_sub(1, std::memory_order_relaxed);
+  if (entry < hint_.load(std::memory_order_relaxed)) hint_.store(entry, std::memory_order_relaxed);
+}
+
+std::uint32_t LeaseFile::held() const noexcept { return held_.load(std::memory_order_relaxed); }
+
+bool LeaseFile::claims_void() const noexcept { return void_.load(std::memory_order_relaxed); }
+
+void LeaseFile::before_fork() noexcept {
+  if (file_ == nullptr || held() == 0) return;
+  try {
+    TQ_PAUSE("fork.before_handover");
+    handover_ = File::make(directory_, *control_, file_.get());
+    control_->handovers().fetch_add(1, std::memory_order_seq_cst);  // before the parent may release: lease_directory.hpp
+  } catch (const std::exception& error) {
+    handover_.reset();
+    failure_ = error.what();  // for the child; the parent forgets it
+  }
+}
+
+void LeaseFile::after_fork_in_parent() noexcept {
+  handover_.reset();  // closes our descriptor of it: the child's keeps the lock
+  if (!claims_void()) failure_.clear();
+}
+
+void LeaseFile::after_fork_in_child() noexcept {
+  if (handover_ != nullptr) {
+    file_ = std::move(handover_);  // closes our descriptor of the parent's file: its lock is the parent's alone again
+    file_->identify();
+  } else {
+    file_.reset();
+    void_.store(!failure_.empty(), std::memory_order_relaxed);
+    held_.store(0, std::memory_order_relaxed);
+    hint_.store(0, std::memory_order_relaxed);
+  }
+  current_.store(file_.get(), std::memory_order_release);
+}
+
+}  // namespace tq

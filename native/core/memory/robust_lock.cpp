@@ -1,0 +1,72 @@
+#include "core/memory/robust_lock.hpp"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "core/error.hpp"
+
+namespace tq::robust_lock {
+
+namespace {
+
+constexpr std::int64_t slice_ns = 100'000'000;
+
+timespec realtime_after(std::int64_t nanoseconds) {
+  timespec until{};
+  ::clock_gettime(CLOCK_REALTIME, &until);
+  const std::int64_t sum = until.tv_nsec + nanoseconds;
+  until.tv_sec += sum / 1'000'000'000;
+  until.tv_nsec = sum % 1'000'000'000;
+  return until;
+}
+
+}  // namespace
+
+void format(layout::RobustLock& lock) {
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+  const int error = ::pthread_mutex_init(&lock.mutex, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+  if (error != 0) throw Error::system("this system has no robust process-shared mutexes", error);
+  lock.holder_pid.store(0, std::memory_order_relaxed);
+}
+
+void lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted, bool* died) {
+  using Clock = std::chrono::steady_clock;
+  int result = ::pthread_mutex_trylock(&lock.mutex);
+  if (result == EBUSY) {
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+    do {
+      const std::int64_t left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
+      if (left <= 0) {
+        const std::int32_t holder = lock.holder_pid.load(std::memory_order_relaxed);
+        throw Error(ErrorCode::timeout, "the " + what + " was not free within " + std::to_string(timeout_s) + " s; " +
+                                            (holder == 0 ? "it changes hands all the time"
+                                                         : "process " + std::to_string(holder) + " holds it"));
+      }
+      // The slice is measured on the settable clock, the whole on the steady one: a clock that jumps costs one slice.
+      const timespec until = realtime_after(std::min(left, slice_ns));
+      result = ::pthread_mutex_timedlock(&lock.mutex, &until);
+      if (result == ETIMEDOUT && interrupted != nullptr) interrupted();
+    } while (result == ETIMEDOUT);
+  }
+  if (died != nullptr) *died = result == EOWNERDEAD;
+  if (result == EOWNERDEAD) result = ::pthread_mutex_consistent(&lock.mutex);
+  if (result == ENOTRECOVERABLE) throw Error(ErrorCode::corrupt, "the " + what + " is beyond repair: end the session");
+  if (result != 0) throw Error::system("cannot take the " + what, result);
+  lock.holder_pid.store(::getpid(), std::memory_order_relaxed);
+}
+
+void unlock(layout::RobustLock& lock) noexcept {
+  lock.holder_pid.store(0, std::memory_order_relaxed);
+  ::pthread_mutex_unlock(&lock.mutex);
+}
+
+}  // namespace tq::robust_lock

@@ -1,0 +1,35 @@
+#include "core/memory/write_gate.hpp"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "core/pause.hpp"
+
+namespace tq {
+
+RobustWriteGate::RobustWriteGate(std::shared_ptr<ControlSegment> control, double timeout_s, robust_lock::Interrupted interrupted)
+    : control_(std::move(control)), timeout_s_(timeout_s), interrupted_(interrupted) {}
+
+void RobustWriteGate::enter() {
+  robust_lock::lock(control_->write_gate(), timeout_s_, "write lock of session '" + control_->session() + "'", interrupted_);
+  TQ_PAUSE_NOTHROW("write_gate.entered");
+}
+
+void RobustWriteGate::leave() noexcept { robust_lock::unlock(control_->write_gate()); }
+
+TaskLock::TaskLock(std::shared_ptr<ControlSegment> control, PartitionId partition, const std::string& task, double timeout_s,
+                   robust_lock::Interrupted interrupted)
+    : control_(std::move(control)), pid_(::getpid()) {
+  layout::RobustLock& lock = control_->task_lock(partition, task);
+  robust_lock::lock(lock, timeout_s, "lock of task '" + task + "'", interrupted);
+  lock_ = &lock;
+}
+
+void TaskLock::release() noexcept {
+  // A forked child inherits this object, not the lock.
+  if (lock_ != nullptr && pid_ == ::getpid()) robust_lock::unlock(*lock_);
+  lock_ = nullptr;
+}
+
+}  // namespace tq
