@@ -107,9 +107,10 @@ class BatchMeta(BatchState, UserInfo):
     @property
     def global_indexes(self) -> list[int]:
         """One int per row. Made once and kept: changing the list does not change the batch."""
-        if self._index_list is None:
-            self._index_list = self._indexes.tolist()
-        return self._index_list
+        listed = self._index_list
+        if listed is None:
+            listed = self._index_list = list(self._indexes.tolist())
+        return listed
 
     @property
     def index_array(self) -> NDArray[np.int64]:

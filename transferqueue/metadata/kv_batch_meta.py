@@ -13,6 +13,7 @@ from transferqueue.metadata import kv_wire, padding
 from transferqueue.metadata.batch_rows import common_session
 from transferqueue.metadata.copying import copy_info, copy_row_dicts
 from transferqueue.metadata.extra_info import OnConflict, Reduction, merge_extra_info, values_equal
+from transferqueue.metadata.kv_keys import checked_keys, refuse_duplicates
 from transferqueue.metadata.row_selection import as_permutation, as_positions, chunk_slices, item_positions
 
 if TYPE_CHECKING:
@@ -48,15 +49,13 @@ class KVBatchMeta:
     _pads: NDArray[np.bool_] | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.keys, str):
-            raise TypeError(f"keys must be a sequence of strings, got the single string {self.keys!r}")
-        self.keys = list(self.keys)
+        self.keys = checked_keys(self.keys)
         if len(self.keys) != len(self.tags):
             raise ValueError(f"keys and tags must have same length, got {len(self.keys)} and {len(self.tags)}")
-        _refuse_duplicates(self.keys, "Got duplicated keys")
+        refuse_duplicates(self.keys, "Got duplicated keys")
         if self.fields is not None:
             self.fields = [self.fields] if isinstance(self.fields, str) else list(self.fields)
-            _refuse_duplicates(self.fields, "Got duplicated fields")
+            refuse_duplicates(self.fields, "Got duplicated fields")
         self.tags = copy_row_dicts(self.tags)
         self.extra_info = copy_info(self.extra_info)
 
@@ -118,7 +117,7 @@ class KVBatchMeta:
         """
         positions = as_positions(indices, self.size, what="indices")
         new = self._take(positions)
-        _refuse_duplicates(new._stored_keys(), "Got duplicated keys")
+        refuse_duplicates(new._stored_keys(), "Got duplicated keys")
         return new
 
     def select_keys(self, keys: Sequence[str]) -> Self:
@@ -127,7 +126,7 @@ class KVBatchMeta:
         Raises `ValueError` when a key is named twice, `RuntimeError` when one is not in this batch.
         """
         wanted = [keys] if isinstance(keys, str) else list(keys)
-        _refuse_duplicates(wanted, "Contain duplicate keys")
+        refuse_duplicates(wanted, "Contain duplicate keys")
         # A pad repeats a key: the first of the two is the row itself.
         positions = {key: position for position, key in reversed(list(enumerate(self.keys)))}
         unknown = [key for key in wanted if key not in positions]
@@ -199,7 +198,7 @@ class KVBatchMeta:
         )
         new.session = session
         new._pads = padding.concat_masks([piece._mask() for piece in used], [piece.size for piece in used])
-        _refuse_duplicates(new._stored_keys(), "Got duplicated keys")
+        refuse_duplicates(new._stored_keys(), "Got duplicated keys")
         return new
 
     # Values and pickling
@@ -261,14 +260,6 @@ class KVBatchMeta:
             raise ValueError(
                 f"keys and tags must have same length, got {len(self.keys)} and {len(self.tags)}: one was reassigned"
             )
-
-
-def _refuse_duplicates(names: Sequence[str], message: str) -> None:
-    if len(set(names)) == len(names):
-        return
-    seen: set[str] = set()
-    repeated = [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
-    raise ValueError(f"{message}: {name_some(dict.fromkeys(repeated))}")
 
 
 def _check_partitions_and_fields(pieces: Sequence[KVBatchMeta]) -> None:

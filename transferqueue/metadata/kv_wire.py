@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.metadata import wire
 from transferqueue.metadata.index_ranges import MAX_ROWS
+from transferqueue.metadata.kv_keys import checked_keys
 from transferqueue.metadata.row_dicts import is_plain, pack_row_dicts, unpack_row_dicts
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def encode(meta: KVBatchMeta, pads: NDArray[np.bool_] | None) -> tuple[bytes, di
     body = wire.KeysOnWire(
         session=meta.session,
         partition_id=meta.partition_id,
-        keys=meta.keys,
-        fields=meta.fields,
+        keys=checked_keys(meta.keys),
+        fields=None if meta.fields is None else checked_keys(meta.fields),
         tags=tags,
         n_pads=n_pads,
         pads=positions,

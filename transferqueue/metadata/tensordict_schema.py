@@ -44,8 +44,7 @@ def _entry(batch: TensorDictBase, name: Any) -> Any:
 
 def _schema_of_entry(name: str, value: Any, rows: int) -> tuple[FieldSchema, RowShapes | None]:
     import torch
-    from tensordict import is_tensor_collection
-    from tensordict.tensorclass import is_non_tensor
+    from tensordict import is_non_tensor, is_tensor_collection
 
     if isinstance(value, torch.Tensor):
         if _row_count(value) != rows:
@@ -53,14 +52,16 @@ def _schema_of_entry(name: str, value: Any, rows: int) -> tuple[FieldSchema, Row
         if value.is_nested:
             return _schema_of_nested(value)
         return FieldSchema(dtype_name(value.dtype), plain_shape(value.shape[1:])), None
+    if is_tensor_collection(value):
+        if not is_non_tensor(value):
+            raise SchemaMismatchError(
+                f"field {name!r} is itself a TensorDict: put its entries as fields of their own", fields=(name,)
+            )
+        own_shape = list(value.batch_size)
+        if own_shape and own_shape[0] != rows:
+            raise _row_mismatch(name, int(own_shape[0]), rows)
     if isinstance(value, list) and value and all(isinstance(row, torch.Tensor) for row in value):
         return _schema_of_rows(name, value)
-    if is_tensor_collection(value) and not is_non_tensor(value):
-        raise SchemaMismatchError(
-            f"field {name!r} is itself a TensorDict: put its entries as fields of their own", fields=(name,)
-        )
-    if is_tensor_collection(value) and tuple(value.batch_size)[:1] not in ((), (rows,)):
-        raise _row_mismatch(name, int(value.batch_size[0]), rows)
     return FieldSchema(is_non_tensor=True), None
 
 

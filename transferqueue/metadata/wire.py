@@ -83,7 +83,7 @@ def unpack(data: bytes, kind: type[Body]) -> Body:
         )
     try:
         return msgspec.msgpack.decode(memoryview(data)[1:], type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # the second from older msgspec
         raise CorruptSegmentError(f"metadata message does not decode: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ def test_rows_times_fields_stays_small() -> None:
     rng = np.random.default_rng(1)
     meta = BatchMeta(np.arange(8192), "train", schema, rng.integers(0, 2, 8192))
     assert len(pickled(meta)) < 200_000
+    started = time.perf_counter()
+    joined = BatchMeta.concat(meta.chunk(64))
+    split_and_join_s = time.perf_counter() - started
+    print(f"8192 rows x 20 fields: {len(pickled(meta))} B, split in 64 and joined in {split_and_join_s * 1e3:.2f} ms")
+    assert joined == meta
     assert BatchMeta.concat([shipped(piece) for piece in meta.chunk(64)]) == meta
 
 
