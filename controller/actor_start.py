@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transferqueue.config import SESSION_VARIABLE
 from transferqueue.controller.collect import RankFacts, gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerStartError
 from transferqueue.controller.rank_actor import actor_class
@@ -15,7 +16,6 @@ from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo
 from transferqueue.workers.ray_runtime import require_ray
-from transferqueue.workers.session_client import SESSION_VARIABLE
 
 
 class GroupStart:
@@ -37,9 +37,7 @@ class GroupStart:
         self._timeout_s = timeout_s
         self.master: tuple[str, str] = ("", "")
         remote_class = self._ray.remote(actor_class(class_with_args.user_class))
-        self.actors = [
-            remote_class.options(**self._options(rank, place)).remote() for rank, place in enumerate(places)
-        ]
+        self.actors = [remote_class.options(**self._options(rank, place)).remote() for rank, place in enumerate(places)]
 
     def run(self) -> list[RankFacts]:
         """Waits for the actors, then builds the worker on all of them at the same time. What is known of each rank.
@@ -62,7 +60,7 @@ class GroupStart:
                 f"{self._describe_request()}; free in the cluster now: {free}",
                 reason="timeout",
             ) from error
-        ranks = [RankFacts(rank.rank, rank.node, fact.pid) for rank, fact in zip(ranks, facts)]
+        ranks = [RankFacts(rank.rank, rank.node, fact.pid) for rank, fact in zip(ranks, facts, strict=True)]
         self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
         environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
         args, kwargs = self._class_with_args.args, self._class_with_args.kwargs

@@ -21,7 +21,7 @@ def stop_actors(actors: Sequence[Any], grace_s: float = GRACE_S) -> None:
     # The reference of the request resolves, to an error, when the process has exited.
     leaving = [actor.__ray_terminate__.remote() for actor in actors]
     _, still_there = ray.wait(leaving, num_returns=len(leaving), timeout=grace_s)
-    for actor, ref in zip(actors, leaving):
+    for actor, ref in zip(actors, leaving, strict=True):
         if ref in still_there:
             ray.kill(actor, no_restart=True)
     deadline_s = time.monotonic() + grace_s

@@ -86,4 +86,5 @@ def _rebuild(cls: type[WorkerError], message: str, details: Mapping[str, Any]) -
 
 
 def _plain_class(cls: type[WorkerError]) -> type[WorkerError]:
-    return next(base for base in cls.__mro__ if base.__module__ == __name__ and not base.__name__.startswith("WorkerError("))
+    classes = (WorkerGroupDeadError, WorkerDiedError, WorkerStartError)
+    return next((base for base in classes if issubclass(cls, base)), WorkerError)

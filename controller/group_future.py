@@ -16,7 +16,10 @@ class GroupFuture(list[Any], Future):
     """
 
     def __init__(
-        self, refs: Sequence[Any], gather: Callable[[Sequence[Any], float | None], list[Any]], finish: Callable[[Any], Any]
+        self,
+        refs: Sequence[Any],
+        gather: Callable[[Sequence[Any], float | None], list[Any]],
+        finish: Callable[[Any], Any],
     ) -> None:
         super().__init__(refs)
         self._gather = gather

@@ -69,9 +69,7 @@ def _too_little(ranks_per_node: Sequence[int], bundle: Mapping[str, float], what
     ranks = sum(ranks_per_node)
     wanted = {name: amount * ranks for name, amount in bundle.items()}
     present, free = ray.cluster_resources(), ray.available_resources()
-    nodes = tuple(
-        f"{node['NodeManagerAddress']}: {_amounts(node['Resources'], bundle)}" for node in _alive_nodes()
-    )
+    nodes = tuple(f"{node['NodeManagerAddress']}: {_amounts(node['Resources'], bundle)}" for node in _alive_nodes())
     return InsufficientResourcesError(
         f"a pool of {list(ranks_per_node)} ranks per node, each with {_amounts(bundle, bundle)}, {what}: wanted "
         f"{_amounts(wanted, bundle)}; in the cluster {_amounts(present, bundle)}, free now {_amounts(free, bundle)}; "

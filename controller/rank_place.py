@@ -30,4 +30,4 @@ def local_ranks(places: Sequence[RankPlace]) -> list[tuple[int, int]]:
         number = on_node.get(place.node_id, 0)
         on_node[place.node_id] = number + 1
         numbers.append(number)
-    return [(number, on_node[place.node_id]) for number, place in zip(numbers, places)]
+    return [(number, on_node[place.node_id]) for number, place in zip(numbers, places, strict=True)]

@@ -80,7 +80,7 @@ class RayResourcePool(ResourcePool):
             )
             self._places = [place for places in placed for place in places]
             groups = list(dict.fromkeys(place.placement_group for place in self._places))
-            # Ray keeps a placement group until it is removed or the job ends: a pool that is dropped gives its room back.
+            # Ray keeps a placement group until it is removed or the job ends; a pool that is dropped gives it back.
             self._finalizer = weakref.finalize(self, remove_groups, groups)
         return self._places
 
@@ -88,8 +88,8 @@ class RayResourcePool(ResourcePool):
         """`places`, and a note that `user` runs there. `ValueError` when `max_colocate_count` groups do already."""
         if len(self._users) >= self.max_colocate_count:
             raise ValueError(
-                f"the pool is shared by {len(self._users)} worker groups already, as many as max_colocate_count allows; "
-                "shut one down or make the pool with a larger max_colocate_count"
+                f"{len(self._users)} worker groups share the pool already, as many as max_colocate_count allows: shut "
+                "one down or make the pool with a larger max_colocate_count"
             )
         places = self.places(strategy)
         self._users.add(id(user))

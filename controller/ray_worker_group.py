@@ -110,7 +110,7 @@ class RayWorkerGroup(WorkerGroup):
         args, kwargs = shared_once(args, kwargs, self.world_size)
         arguments = arguments_for_ranks(args, kwargs, self.world_size)
         methods = [getattr(worker, method_name) for worker in self._workers]
-        refs = [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments)]
+        refs = [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)]
         return self._future(refs, method_name, finish)
 
     def submit_rank_zero(

@@ -83,7 +83,7 @@ class WorkerGroup(ABC):
             if registration is None:
                 continue
             if name in self.__dict__ or hasattr(type(self), name):
-                raise ValueError(f"{user_class.__name__}.{name} is registered, but groups have a member {name!r}: rename it")
+                raise ValueError(f"{user_class.__name__}.{name}: groups have a member {name!r} of their own; rename it")
             setattr(self, name, GroupMethod(self, name, function, registration))
             self._method_names.append(name)
         return list(self._method_names)

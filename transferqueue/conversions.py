@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transferqueue.errors import FieldNotReadyError, KeyNotFoundError, PartitionNotFoundError, StaleMetadataError, name_some
+from transferqueue.errors import (
+    FieldNotReadyError,
+    KeyNotFoundError,
+    PartitionNotFoundError,
+    StaleMetadataError,
+    name_some,
+)
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.metadata.padding import mask_or_none
+from transferqueue.session import attach, get_client
 
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
@@ -65,8 +72,6 @@ async def async_rows_of_keys(client: TransferQueueClient, meta: KVBatchMeta) -> 
 
 
 def _client(meta: BatchMeta | KVBatchMeta) -> TransferQueueClient:
-    from transferqueue.session import attach, get_client
-
     if meta.session is not None:
         attach(meta.session)
     return get_client()
@@ -87,8 +92,8 @@ def _by_index(meta: KVBatchMeta, keys: Sequence[str], found: BatchMeta | None) -
         return BatchMeta(extra_info=meta.extra_info, session=meta.session)
     if found.size != len(keys):
         raise KeyNotFoundError(
-            f"partition {meta.partition_id!r} holds {found.size} of the {len(keys)} keys asked for; they were cleared or "
-            f"never put: keys {name_some(keys)}",
+            f"partition {meta.partition_id!r} holds {found.size} of the {len(keys)} keys asked for; they were cleared "
+            f"or never put: keys {name_some(keys)}",
             keys=tuple(keys),
             partition_id=meta.partition_id,
         )
@@ -117,7 +122,8 @@ def _one_partition(meta: BatchMeta) -> str | None:
     names = meta.partition_names
     if len(names) > 1:
         raise ValueError(
-            f"a KVBatchMeta has one partition; these rows are in {name_some(names)}: convert chunk_by_partition() one by one"
+            f"a KVBatchMeta has one partition, these rows are in {name_some(names)}: convert each piece of "
+            "chunk_by_partition()"
         )
     return names[0] if names and meta.size else None
 
@@ -133,12 +139,12 @@ def _empty_kv(meta: BatchMeta) -> KVBatchMeta:
 
 
 def _by_key(meta: BatchMeta, partition: str, found: Sequence[Any]) -> KVBatchMeta:
-    key_of = dict(zip(_distinct(meta), found))
+    key_of = dict(zip(_distinct(meta), found, strict=True))
     without = [index for index, key in key_of.items() if key is None]
     if without:
         raise StaleMetadataError(
-            f"{len(without)} rows of partition {partition!r} have no key: they were put without keys, or cleared since; "
-            f"global indexes {name_some(without)}",
+            f"{len(without)} rows of partition {partition!r} have no key: they were put without keys, or cleared "
+            f"since; global indexes {name_some(without)}",
             rows=tuple(without),
             partition_id=partition,
         )

@@ -80,4 +80,4 @@ def keep_rows(batch: TensorDictBase, keep: np.ndarray) -> TensorDict:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False]))))
     if not len(edges):
         return take_batch(batch, 0, 0)
-    return join_batches([take_batch(batch, int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2])])
+    return join_batches([take_batch(batch, int(start), int(stop)) for start, stop in edges.reshape(-1, 2)])

@@ -46,7 +46,9 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
     another number of rows; `SessionNotFoundError` for metadata of another session; what the client raises for rows
     that were cleared and fields that are not ready.
     """
-    write_back: WriteBack = EveryRankWrites() if dispatch_mode is None else resolve_dispatch_mode(dispatch_mode).writes_back
+    write_back: WriteBack = EveryRankWrites()
+    if dispatch_mode is not None:
+        write_back = resolve_dispatch_mode(dispatch_mode).writes_back
 
     def decorator(function: _Function) -> _Function:
         if inspect.iscoroutinefunction(function):

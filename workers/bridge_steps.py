@@ -54,15 +54,14 @@ def bridged_call(
     log = CallLog(method=name, rank=rank_of(owner), metas=metas)
     inputs: list[_Input] = []
     filled_args, filled_kwargs = list(args), dict(kwargs)
-    for position, value in [*enumerate(args), *kwargs.items()]:
-        if not isinstance(value, (BatchMeta, KVBatchMeta)):
-            continue
-        item = yield from _read(value, name, log)
-        inputs.append(item)
-        if isinstance(position, int):
-            filled_args[position] = item.batch
-        else:
-            filled_kwargs[position] = item.batch
+    for position, value in enumerate(args):
+        if isinstance(value, (BatchMeta, KVBatchMeta)):
+            inputs.append((yield from _read(value, name, log)))
+            filled_args[position] = inputs[-1].batch
+    for keyword, value in kwargs.items():
+        if isinstance(value, (BatchMeta, KVBatchMeta)):
+            inputs.append((yield from _read(value, name, log)))
+            filled_kwargs[keyword] = inputs[-1].batch
 
     started_s = time.perf_counter()
     output = yield Step(
@@ -93,8 +92,9 @@ def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog) -> Generator
         rows = meta if isinstance(meta, BatchMeta) else BatchMeta()
         return _Input(meta, rows, _with_extra_info(TensorDict({}, batch_size=[0]), meta, method))
     client = session_client.client_for(meta)
-    rows = meta
-    if isinstance(meta, KVBatchMeta):
+    if isinstance(meta, BatchMeta):
+        rows = meta
+    else:
         started_s = time.perf_counter()
         rows = yield Step(
             blocking=lambda: rows_of_keys(client, meta), awaitable=lambda: async_rows_of_keys(client, meta)

@@ -14,6 +14,7 @@ import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, TensorDictBase
 
 from transferqueue.errors import SchemaMismatchError
+from transferqueue.metadata.extra_info import values_equal
 
 
 def is_constant(column: Any) -> bool:
@@ -71,7 +72,7 @@ def _take_jagged(column: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     ragged_dim = _ragged_dim(column)
     if _has_holes(column):
         return _jagged_from_rows(column.unbind()[start:stop], ragged_dim, like=column)
-    offsets = column.offsets()[start : stop + 1]
+    offsets = _offsets_of(column)[start : stop + 1]
     values = column.values()
     taken = values.narrow(ragged_dim - 1, int(offsets[0]), int(offsets[-1] - offsets[0]))
     return torch.nested.nested_tensor_from_jagged(
@@ -102,15 +103,13 @@ def _join_jagged(columns: Sequence[torch.Tensor], ragged_dim: int, like: torch.T
     if not simple or any(_ragged_dim(column) != ragged_dim for column in columns):
         return _jagged_from_rows([row for column in columns for row in column.unbind()], ragged_dim, like=like)
     values = torch.cat([column.values() for column in columns], dim=ragged_dim - 1)
-    lengths = torch.cat([column.offsets().diff() for column in columns])
+    lengths = torch.cat([_offsets_of(column).diff() for column in columns])
     return torch.nested.nested_tensor_from_jagged(values, offsets=_offsets(lengths), jagged_dim=ragged_dim)
 
 
 def _jagged_from_rows(rows: Sequence[torch.Tensor], ragged_dim: int, like: torch.Tensor) -> torch.Tensor:
-    if rows:
-        values = torch.cat(list(rows), dim=ragged_dim - 1)
-    else:
-        values = like.values().narrow(ragged_dim - 1, 0, 0).clone()
+    nothing = like.values().narrow(ragged_dim - 1, 0, 0)
+    values = torch.cat(list(rows) or [nothing], dim=ragged_dim - 1)
     lengths = torch.tensor([row.shape[ragged_dim - 1] for row in rows], dtype=torch.int64)
     return torch.nested.nested_tensor_from_jagged(values, offsets=_offsets(lengths), jagged_dim=ragged_dim)
 
@@ -121,6 +120,11 @@ def _strided_nested(rows: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.T
 
 def _offsets(lengths: torch.Tensor) -> torch.Tensor:
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+
+
+def _offsets_of(column: torch.Tensor) -> torch.Tensor:
+    offsets: torch.Tensor = column.offsets()  # type: ignore[attr-defined]  # only NestedTensor has it
+    return offsets
 
 
 def _ragged_dim(column: torch.Tensor) -> int:
@@ -135,14 +139,5 @@ def _has_holes(column: torch.Tensor) -> bool:
 def _join_constants(columns: Sequence[Any]) -> NonTensorData:
     values = [column.data for column in columns]
     rows_total = sum(column.batch_size[0] if column.batch_size else 0 for column in columns)
-    joined = values[0] if all(_equal(values[0], value) for value in values[1:]) else values
+    joined = values[0] if all(values_equal(values[0], value) for value in values[1:]) else values
     return NonTensorData(joined, batch_size=[rows_total])
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    try:
-        return bool(left == right)
-    except (TypeError, ValueError, RuntimeError):  # arrays and tensors have no single truth value
-        return False

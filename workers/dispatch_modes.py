@@ -18,8 +18,8 @@ class DispatchMode(Mapping[str, Any]):
     """One way of spreading a call over a group.
 
     Args:
-        dispatch_fn: ``(group, *args, **kwargs) -> (args, kwargs)`` of `PerRank` or `Broadcast` values (or lists as long as
-            the group).
+        dispatch_fn: ``(group, *args, **kwargs) -> (args, kwargs)`` of `PerRank` or `Broadcast` values (or lists as long
+            as the group).
         collect_fn: ``(group, outputs) -> result``.
         writes_back: which ranks write their outputs back and report them; the others return empty metadata.
         row_shards: into how many shards the mode splits the rows of a batch; None for a mode that does not split.
@@ -81,7 +81,7 @@ def update_dispatch_mode(
     collect_fn: Callable[[Any, Any], Any],
     writes_back: WriteBack | None = None,
 ) -> None:
-    """Other functions for a mode; who writes back stays unless given. Methods decorated before keep their write-back."""
+    """Other functions for a mode; who writes back stays unless given. Methods decorated before keep theirs."""
     before = get_predefined_dispatch_fn(dispatch_mode)
     _modes[dispatch_mode] = DispatchMode(dispatch_fn, collect_fn, writes_back or before.writes_back, before.row_shards)
 

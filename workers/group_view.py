@@ -39,7 +39,7 @@ def collecting_ranks(group: GroupView, mesh_name: str) -> list[int]:
     """
     dp_ranks, mask = group.dispatch_info(mesh_name), group.collect_info(mesh_name)
     collectors: list[list[int]] = [[] for _ in range(dp_size(group, mesh_name))]
-    for rank, (dp_rank, collects) in enumerate(zip(dp_ranks, mask)):
+    for rank, (dp_rank, collects) in enumerate(zip(dp_ranks, mask, strict=True)):
         if collects:
             collectors[dp_rank].append(rank)
     for dp_rank, ranks in enumerate(collectors):

@@ -59,6 +59,6 @@ def destroy_process_group() -> None:
 
 
 def mesh_dp_info(mesh: Any, dp: str = "dp") -> tuple[int, bool]:
-    """``(dp_rank, is_collect)`` of this rank: of each replica the rank that is first in all other dimensions collects."""
+    """``(dp_rank, is_collect)`` of this rank: the first rank of each replica in all other dimensions collects."""
     others = [name for name in mesh.mesh_dim_names if name != dp]
     return mesh[dp].get_local_rank(), all(mesh[name].get_local_rank() == 0 for name in others)

@@ -21,8 +21,8 @@ from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch
 class RowBatchKind:
     """What the controller does with one kind of batch.
 
-    `pad(batch, divisor)` returns the padded batch and the rows it added; `drop(batch, added)` takes that many off the
-    end of a joined result.
+    `pad(batch, divisor)` returns the padded batch and the rows it added. `drop(batch, padded_rows, added)` takes pads
+    out of a joined result: those that are flagged, or the last `added` of a result that still has `padded_rows`.
     """
 
     type: type
@@ -30,7 +30,7 @@ class RowBatchKind:
     split: Callable[[Any, int], Sequence[Any]]
     join: Callable[[Sequence[Any]], Any]
     pad: Callable[[Any, int], tuple[Any, int]]
-    drop: Callable[[Any, int], Any]
+    drop: Callable[[Any, int, int], Any]
 
 
 _kinds: list[RowBatchKind] = []
@@ -76,7 +76,7 @@ def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:
     return padded, padded.size - meta.size
 
 
-def _drop_metadata(meta: Any, added: int) -> Any:
+def _drop_metadata(meta: Any, padded_rows: int, added: int) -> Any:
     # The bridge returns rows without pads; metadata that a method handed through still has them, flagged.
     return meta.unpad() if meta.num_padding else meta
 
@@ -94,8 +94,10 @@ for _type in (BatchMeta, KVBatchMeta):
     )
 
 
-def _drop_rows(batch: TensorDictBase, added: int) -> TensorDictBase:
-    return take_batch(batch, 0, batch_rows(batch) - added) if added else batch
+def _drop_rows(batch: TensorDictBase, padded_rows: int, added: int) -> TensorDictBase:
+    if not added or batch_rows(batch) != padded_rows:  # not row for row what was sent
+        return batch
+    return take_batch(batch, 0, padded_rows - added)
 
 
 register_row_batch(

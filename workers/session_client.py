@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import transferqueue as tq
+from transferqueue.config import SESSION_VARIABLE
 from transferqueue.errors import SessionNotFoundError
-from transferqueue.session import attach
+from transferqueue.session import attach, get_client
 
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
+    from transferqueue.metadata import BatchMeta, KVBatchMeta
 
-SESSION_VARIABLE = "TRANSFERQUEUE_SESSION"
 
+def client_for(metadata: BatchMeta | KVBatchMeta) -> TransferQueueClient:
+    """This process's client, attached to the session of `metadata` on first use.
 
-def client_for(metadata: Any) -> TransferQueueClient:
-    """This process's client, attached to the session of `metadata` (a BatchMeta or KVBatchMeta) on first use.
+    Metadata that names no session is of the one that this process is in, or that its environment names.
 
     Raises `SessionNotFoundError` naming both sessions when this process belongs to another one, by an earlier call or
-    by its environment, and when the metadata names none and the environment neither.
+    by its environment.
     """
+    if metadata.session is None:
+        return get_client()
     assigned = os.environ.get(SESSION_VARIABLE)
-    wanted = metadata.session or assigned
-    if wanted is None:
-        raise SessionNotFoundError(
-            f"the {type(metadata).__name__} names no session and {SESSION_VARIABLE} is not set: pass metadata that a "
-            "client made, or call transferqueue.init(session=...) in this process"
-        )
-    if assigned is not None and assigned != wanted:
+    if assigned and assigned != metadata.session:
         _join_assigned(assigned)
-    attach(wanted)
-    return tq.get_client()
+    attach(metadata.session)
+    return get_client()
 
 
 def _join_assigned(assigned: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from transferqueue.workers.dispatch_modes import Dispatch
 from transferqueue.workers.execute import Execute
@@ -23,7 +25,7 @@ class Worker:
         info = self.__dict__.get("_rank_info")
         if info is None:
             info = self.__dict__["_rank_info"] = RankInfo.from_environment()
-        return info  # type: ignore[no-any-return]
+        return info
 
     @property
     def rank(self) -> int:
@@ -91,7 +93,7 @@ class Worker:
         return self.query_collect_info(mesh_name)
 
     @register(dispatch_mode=Dispatch.ALL_TO_ALL, execute_mode=Execute.RANK_ZERO)
-    def execute_func_rank_zero(self, func, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def execute_func_rank_zero(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs ``func(*args, **kwargs)`` on rank 0."""
         return func(*args, **kwargs)
 

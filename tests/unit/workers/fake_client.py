@@ -1,0 +1,107 @@
+"""An in-memory stand-in for the data plane's client: what the bridge asks of it, in dictionaries of rows.
+
+Injected through `transferqueue.workers.session_client.client_for`, the one seam of the bridge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
+
+from transferqueue.errors import FieldNotReadyError
+from transferqueue.metadata import BatchMeta
+from transferqueue.read_report import ReadReport
+
+SESSION = "fake"
+
+
+class FakeClient:
+    """Rows by global index: field -> value. `calls` records what was asked, `stored` what every put wrote."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.keys: dict[tuple[str, str], int] = {}
+        self.calls: list[str] = []
+        self.stored: list[tuple[list[int], list[str]]] = []
+
+    def put(
+        self, data: TensorDictBase, metadata: BatchMeta | None = None, partition_id: str | None = None
+    ) -> BatchMeta:
+        self.calls.append("put")
+        if metadata is None:
+            start = len(self.rows)
+            indexes = list(range(start, start + data.batch_size[0]))
+            metadata = BatchMeta(indexes, partition_id or "p", session=SESSION)
+        self.stored.append((list(metadata.global_indexes), sorted(data.keys())))
+        for name in data.keys():  # noqa: SIM118
+            entry = data.get(name)
+            values = entry.unbind(0) if isinstance(entry, torch.Tensor) else entry.tolist()
+            for index, value in zip(metadata.global_indexes, values, strict=True):
+                self.rows.setdefault(index, {})[name] = value.clone() if isinstance(value, torch.Tensor) else value
+        return metadata.add_fields(data)
+
+    def put_keys(self, keys: Sequence[str], data: TensorDictBase, partition_id: str) -> BatchMeta:
+        meta = self.put(data, partition_id=partition_id)
+        self.keys.update({(partition_id, key): index for key, index in zip(keys, meta.global_indexes, strict=True)})
+        return meta
+
+    def kv_retrieve_meta(self, keys: Sequence[str], partition_id: str) -> BatchMeta:
+        self.calls.append("kv_retrieve_meta")
+        indexes = [self.keys[partition_id, key] for key in keys if (partition_id, key) in self.keys]
+        meta = BatchMeta(indexes, partition_id, session=SESSION)
+        return meta.add_fields(self._columns(meta, sorted({name for index in indexes for name in self.rows[index]})))
+
+    def kv_retrieve_keys(self, global_indexes: Sequence[int], partition_id: str) -> list[str | None]:
+        by_index = {index: key for (partition, key), index in self.keys.items() if partition == partition_id}
+        return [by_index.get(index) for index in global_indexes]
+
+    def get_data_with_report(self, metadata: BatchMeta) -> tuple[TensorDict, ReadReport]:
+        self.calls.append("get")
+        batch = self._columns(metadata, metadata.field_names)
+        return batch, ReadReport(rows=metadata.size, bytes_viewed=1000, bytes_copied=10, resolve_s=0.5, wait_s=0.25)
+
+    async def async_put(self, data: TensorDictBase, metadata: BatchMeta) -> BatchMeta:
+        self.calls.append("async")
+        return self.put(data, metadata)
+
+    async def async_get_data_with_report(self, metadata: BatchMeta) -> tuple[TensorDict, ReadReport]:
+        self.calls.append("async")
+        return self.get_data_with_report(metadata)
+
+    async def async_kv_retrieve_meta(self, keys: Sequence[str], partition_id: str) -> BatchMeta:
+        self.calls.append("async")
+        return self.kv_retrieve_meta(keys, partition_id)
+
+    async def async_kv_retrieve_keys(self, global_indexes: Sequence[int], partition_id: str) -> list[str | None]:
+        return self.kv_retrieve_keys(global_indexes, partition_id)
+
+    def column(self, meta: BatchMeta, name: str) -> list[Any]:
+        """The stored values of one field, tensors as lists."""
+        values = [self.rows[index][name] for index in meta.global_indexes]
+        return [value.tolist() if isinstance(value, torch.Tensor) else value for value in values]
+
+    def _columns(self, meta: BatchMeta, names: Sequence[str]) -> TensorDict:
+        columns: dict[str, Any] = {}
+        for name in names:
+            missing = [index for index in meta.global_indexes if name not in self.rows[index]]
+            if missing:
+                raise FieldNotReadyError(f"{name} is not ready on rows {missing}", fields=(name,), rows=tuple(missing))
+            values = [self.rows[index][name] for index in meta.global_indexes]
+            columns[name] = _column(values, meta, name)
+        return TensorDict(columns, batch_size=[meta.size])
+
+
+def _column(values: list[Any], meta: BatchMeta, name: str) -> Any:
+    if not values:
+        schema = meta.schema_of(name)
+        if schema.torch_dtype is None:
+            return NonTensorStack()
+        return torch.zeros((0, *(schema.shape or ())), dtype=schema.torch_dtype)
+    if not isinstance(values[0], torch.Tensor):
+        return NonTensorStack(*(NonTensorData(value) for value in values))
+    if len({value.shape for value in values}) == 1:
+        return torch.stack(values)
+    return torch.nested.nested_tensor(values, layout=torch.jagged)
