@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transferqueue.errors import FieldNotReadyError, name_some
+from transferqueue.errors import name_some
 from transferqueue.metadata import batch_merge, batch_wire, padding
+from transferqueue.metadata.batch_fields import BatchFields
 from transferqueue.metadata.batch_rows import checked_indexes, checked_partitions, take_partitions
 from transferqueue.metadata.batch_state import (
     AnySchema,
-    BatchState,
     RowDict,
     checked_row_dicts,
     checked_schemas,
@@ -22,21 +21,16 @@ from transferqueue.metadata.batch_state import (
 )
 from transferqueue.metadata.copying import copy_info
 from transferqueue.metadata.extra_info import OnConflict, Reduction
-from transferqueue.metadata.field_schema import FieldSchema
 from transferqueue.metadata.row_selection import as_permutation, as_positions, chunk_slices, item_positions
-from transferqueue.metadata.row_shapes import RowShapes, Shape, look_up_row_shapes
 from transferqueue.metadata.samples import SampleList
-from transferqueue.metadata.schema_view import SchemaView
 from transferqueue.metadata.user_info import UserInfo
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
-    from tensordict import TensorDictBase
     from typing_extensions import Self
 
 
-class BatchMeta(BatchState, UserInfo):
+class BatchMeta(BatchFields, UserInfo):
     """Rows of a session by global index, and the fields they are used with. Holds no payload.
 
     Every argument is copied. Pickled it takes a few hundred bytes for any number of contiguous rows.
@@ -58,9 +52,6 @@ class BatchMeta(BatchState, UserInfo):
     """
 
     __slots__ = ()
-
-    #: How the row shape of a 1-D column is shown.
-    scalar_row_shape: ClassVar[Shape] = ()
 
     def __init__(
         self,
@@ -92,14 +83,6 @@ class BatchMeta(BatchState, UserInfo):
         return cls(extra_info=extra_info)
 
     # Rows
-
-    @property
-    def size(self) -> int:
-        """Number of rows, pads included."""
-        return len(self._indexes)
-
-    def __len__(self) -> int:
-        return len(self._indexes)
 
     def __bool__(self) -> bool:
         return len(self._indexes) > 0
@@ -138,96 +121,7 @@ class BatchMeta(BatchState, UserInfo):
         """The rows as read-only views, made when asked for."""
         return SampleList(self)
 
-    # Fields
-
-    @property
-    def field_names(self) -> list[str]:
-        """Sorted."""
-        return sorted(self._schemas)
-
-    @property
-    def field_schema(self) -> SchemaView:
-        """Field -> its type, read-only; see `FieldView`. Assigning a mapping replaces all fields."""
-        return SchemaView(self)
-
-    @field_schema.setter
-    def field_schema(self, schemas: Mapping[str, AnySchema]) -> None:
-        self._schemas, self._row_shapes = checked_schemas(schemas, self.size)
-
-    @property
-    def schemas(self) -> Mapping[str, FieldSchema]:
-        """Field -> `FieldSchema`, read-only, in the order in which the fields came."""
-        return MappingProxyType(self._schemas)
-
-    def schema_of(self, field_name: str) -> FieldSchema:
-        try:
-            return self._schemas[field_name]
-        except KeyError:
-            raise FieldNotReadyError(
-                f"field {field_name!r} is not in this metadata, which has {name_some(self.field_names) or 'no fields'}",
-                fields=(field_name,),
-            ) from None
-
-    def has_field(self, field_name: object) -> bool:
-        return field_name in self._schemas
-
-    def present_row_shape(self, schema: FieldSchema) -> Shape | None:
-        """The row shape of a field as `field_schema` shows it."""
-        return self.scalar_row_shape if schema.shape == () else schema.shape
-
-    def known_row_shapes(self, field_name: str) -> RowShapes | None:
-        """The shapes row by row where this object holds them, else `None` (they are in the index)."""
-        return self._row_shapes.get(field_name)
-
-    def get_dtypes(self, field_name: str) -> list[torch.dtype | None]:
-        """The dtype of each row. `KeyError` for an unknown field."""
-        return [self.schema_of(field_name).torch_dtype] * self.size
-
-    def get_shapes(self, field_name: str) -> list[Shape | None]:
-        """The shape of each row; reads the index for a nested field whose shapes are not held here.
-
-        Raises `KeyError` for an unknown field.
-        """
-        schema = self.schema_of(field_name)
-        known = self._row_shapes.get(field_name)
-        if known is not None:
-            return [self.scalar_row_shape if shape == () else shape for shape in known.tolist()]
-        if schema.is_nested:
-            return list(look_up_row_shapes(self, field_name))
-        return [self.present_row_shape(schema)] * self.size
-
-    def add_fields(self, tensor_dict: TensorDictBase, set_all_ready: bool = True) -> Self:
-        """Adds the fields of a TensorDict of `size` rows to this batch, in place; returns the batch.
-
-        A TensorDict without rows or fields changes nothing. Raises `ValueError` on another number of rows.
-        """
-        from transferqueue.metadata.tensordict_schema import schema_of_tensordict
-
-        if not tensor_dict.batch_size:
-            raise ValueError("add_fields: the TensorDict has no batch dimension")
-        rows = int(tensor_dict.batch_size[0])
-        if rows == 0:
-            return self
-        if rows != self.size:
-            raise ValueError(f"add_fields: a TensorDict of {rows} rows does not match metadata of {self.size} rows")
-        schemas, row_shapes = schema_of_tensordict(tensor_dict)
-        self.add_schema(schemas, set_all_ready=set_all_ready and bool(schemas))
-        self._row_shapes.update(row_shapes)
-        return self
-
-    def add_schema(self, schemas: Mapping[str, AnySchema], set_all_ready: bool = True) -> Self:
-        """Adds or replaces fields, in place; returns the batch."""
-        new, row_shapes = checked_schemas(schemas, self.size)
-        self._schemas.update(new)
-        for name in new:
-            self._row_shapes.pop(name, None)
-        self._row_shapes.update(row_shapes)
-        if set_all_ready:
-            if self._status is None:
-                self._status_fill = 1
-            else:
-                self._status[:] = 1
-        return self
+    # Fields: see `BatchFields`
 
     def select_fields(self, field_names: Sequence[str]) -> Self:
         """A new batch with the named fields, in that order; unknown names are ignored."""

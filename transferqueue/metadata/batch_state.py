@@ -53,6 +53,14 @@ class BatchState:
     _status_fill: int
     session: str | None
 
+    @property
+    def size(self) -> int:
+        """Number of rows, pads included."""
+        return len(self._indexes)
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
 
 def checked_schemas(schemas: Mapping[str, AnySchema], size: int) -> tuple[dict[str, FieldSchema], dict[str, RowShapes]]:
     """(field -> `FieldSchema`, field -> row shapes where they were given)."""
