@@ -178,3 +178,18 @@ class ClosedError(TransferQueueError, RuntimeError):
 
     _declared: ClassVar[Mapping[str, Any]] = {"session": None}
     session: str | None
+
+
+class PickleNotAllowedError(TransferQueueError, ValueError):
+    """A stored field needs pickle to be read and `allow_pickle` is off: `field`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"field": None}
+    field: str | None
+
+
+class RowDecodeError(TransferQueueError, ValueError):
+    """Reading one stored row raised, in code of the object's own class: `field`, `row` (position in the batch)."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"field": None, "row": None}
+    field: str | None
+    row: int | None

@@ -21,6 +21,8 @@ BUILTIN_BASE = {
     errors.TransferTimeoutError: TimeoutError,
     errors.StorageFullError: MemoryError,
     errors.ClosedError: RuntimeError,
+    errors.PickleNotAllowedError: ValueError,
+    errors.RowDecodeError: ValueError,
 }
 
 

@@ -1,0 +1,20 @@
+"""TensorDicts into blocks and back: `plan_put` and `decode`; `plan_alloc` for fields that are computed in place."""
+
+from transferqueue.codec.alloc_plan import AllocPlan, plan_alloc
+from transferqueue.codec.decode import decode, decode_empty
+from transferqueue.codec.encode import plan_put
+from transferqueue.codec.jagged import Jagged
+from transferqueue.codec.put_plan import PutPlan
+from transferqueue.codec.schema import check_name, schema_dict
+
+__all__ = [
+    "AllocPlan",
+    "Jagged",
+    "PutPlan",
+    "check_name",
+    "decode",
+    "decode_empty",
+    "plan_alloc",
+    "plan_put",
+    "schema_dict",
+]

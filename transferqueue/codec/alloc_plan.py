@@ -1,0 +1,145 @@
+"""Fields that a producer computes straight into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from transferqueue.codec import schema as forms
+from transferqueue.codec.dtypes import is_storable, name_of
+from transferqueue.codec.encoded_field import EncodedField, place
+from transferqueue.codec.field_tree import nest
+from transferqueue.codec.jagged import Jagged
+from transferqueue.codec.nested_tensors import jagged_over
+from transferqueue.codec.schema import check_name, schema_dict
+from transferqueue.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from transferqueue import _native
+
+
+class AllocPlan:
+    """The block of an allocation: made by `plan_alloc`.
+
+    Attributes:
+        n_rows: rows.
+        nbytes: size of the block to reserve.
+        layouts: to be published with the block.
+    """
+
+    def __init__(self, specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged], n_rows: int) -> None:
+        self.n_rows = n_rows
+        self._specs = specs
+        self._fields = [_allocated(path, spec, n_rows) for path, spec in specs.items()]
+        self.nbytes = place(self._fields)
+        self.layouts: list[_native.FieldLayout] = [field.layout() for field in self._fields]
+
+    @cached_property
+    def field_schema(self) -> dict[str, dict[str, Any]]:
+        """Field -> `schema_dict`, for metadata."""
+        return {layout.name: schema_dict(layout) for layout in self.layouts}
+
+    def tensors(self, reservation: _native.Reservation) -> Any:
+        """A TensorDict of writable tensors inside the extent; gives the extent its producer mapping.
+
+        What they hold before they are written is undefined. Jagged fields have their lengths from the start.
+        """
+        reservation.map_for_producer()
+        columns: dict[str, Any] = {}
+        paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
+        for (path, spec), field in zip(self._specs.items(), self._fields, strict=True):
+            if len(path) > 1:
+                paths[field.name] = (path, ())
+            if field.data_nbytes:
+                capsule = reservation.producer_tensor(field.data_offset, field.data_nbytes)
+                memory = torch.utils.dlpack.from_dlpack(capsule)
+            else:
+                memory = torch.empty(0, dtype=torch.uint8)
+            if isinstance(spec, Jagged):
+                offsets = np.zeros(self.n_rows + 1, dtype=np.int64)
+                np.cumsum(spec.lengths, out=offsets[1:])
+                columns[field.name] = jagged_over(
+                    memory.view(spec.dtype).view(int(offsets[-1]), *spec.row_shape),
+                    torch.from_numpy(offsets),
+                    ragged_dim=0,
+                    shortest=int(spec.lengths.min(initial=0 if not self.n_rows else spec.lengths[0])),
+                    longest=int(spec.lengths.max(initial=0)),
+                )
+            else:
+                columns[field.name] = memory.view(spec[1]).view(self.n_rows, *spec[0])
+        return nest(columns, paths, self.n_rows)
+
+    def finish(self, reservation: _native.Reservation) -> None:
+        """Writes what the producer does not: the row offsets of jagged fields. Call it before publishing."""
+        writes = [write for field in self._fields for write in field.placed_writes()]
+        if writes:
+            reservation.copy_in(writes)
+
+
+def plan_alloc(fields: Mapping[Any, Any], n_rows: int) -> AllocPlan:
+    """Plans an allocation of `n_rows` rows.
+
+    Args:
+        fields: name (or tuple of keys, for a nested TensorDict) -> ``(shape of one row, dtype)`` or `Jagged`.
+
+    Raises:
+        SchemaMismatchError: a ValueError that names the field: not such a description, lengths of another number of
+            rows, rows of `Jagged` without bytes (a size of 0 in its row_shape), two fields of one name.
+    """
+    specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged] = {}
+    names: set[str] = set()
+    for key, spec in fields.items():
+        path = tuple(check_name(part) for part in key) if isinstance(key, tuple) else (check_name(key),)
+        name = "/".join(path)
+        if not path or name in names:
+            raise SchemaMismatchError(f"two fields are named {name!r}, or one has no name", fields=(name,))
+        names.add(name)
+        specs[path] = _checked(name, spec, n_rows)
+    return AllocPlan(specs, n_rows)
+
+
+def _checked(name: str, spec: Any, n_rows: int) -> tuple[tuple[int, ...], torch.dtype] | Jagged:
+    if isinstance(spec, Jagged):
+        if len(spec) != n_rows:
+            raise SchemaMismatchError(
+                f"field {name!r} has {len(spec)} lengths for {n_rows} rows",
+                fields=(name,),
+                expected=n_rows,
+                found=len(spec),
+            )
+        if 0 in spec.row_shape:
+            raise SchemaMismatchError(
+                f"field {name!r}: rows of shape [length, {spec.row_shape}] have no bytes to compute; put them",
+                fields=(name,),
+            )
+        return spec
+    try:
+        shape, dtype = spec
+        sizes = tuple(int(size) for size in shape)
+    except (TypeError, ValueError):
+        sizes, dtype = (), None
+    if not isinstance(dtype, torch.dtype) or not is_storable(dtype) or any(size < 0 for size in sizes):
+        raise SchemaMismatchError(
+            f"field {name!r} must be given as (shape of one row, dtype) or Jagged(lengths, dtype), not {spec!r}"[:300],
+            fields=(name,),
+        )
+    return sizes, dtype
+
+
+def _allocated(path: tuple[str, ...], spec: tuple[tuple[int, ...], torch.dtype] | Jagged, n_rows: int) -> EncodedField:
+    name = "/".join(path)
+    stored_path = path if len(path) > 1 else ()
+    if isinstance(spec, Jagged):
+        unit = int(np.prod(spec.row_shape, dtype=np.int64)) * spec.dtype.itemsize
+        offsets = np.zeros(n_rows + 1, dtype=np.int64)
+        np.cumsum(spec.lengths * unit, out=offsets[1:])
+        schema = forms.schema_bytes(forms.JAGGED, name_of(spec.dtype), (-1, *spec.row_shape), path=stored_path)
+        return EncodedField(name, schema, data_nbytes=int(offsets[-1]), offsets=offsets)
+    shape, dtype = spec
+    row_nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    schema = forms.schema_bytes(forms.DENSE, name_of(dtype), shape, path=stored_path)
+    return EncodedField(name, schema, data_nbytes=row_nbytes * n_rows, row_nbytes=row_nbytes)

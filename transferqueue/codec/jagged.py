@@ -1,0 +1,50 @@
+"""The description of a jagged field that is allocated rather than put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from transferqueue.codec.dtypes import is_storable
+from transferqueue.errors import SchemaMismatchError
+
+
+class Jagged:
+    """Rows ``[length, *row_shape]`` of one dtype, each with a length of its own.
+
+    Attributes:
+        lengths: int64 [rows].
+        dtype: of the elements.
+        row_shape: what follows the ragged dimension.
+
+    Raises:
+        SchemaMismatchError: lengths that are negative or not one-dimensional integers, an unknown dtype, sizes below 0.
+    """
+
+    __slots__ = ("dtype", "lengths", "row_shape")
+
+    def __init__(
+        self, lengths: Sequence[int] | torch.Tensor | Any, dtype: torch.dtype, row_shape: Sequence[int] = ()
+    ) -> None:
+        given = lengths.detach().cpu().numpy() if isinstance(lengths, torch.Tensor) else np.asarray(lengths)
+        if given.ndim != 1 or not (given.dtype.kind in "iu" or given.size == 0):
+            raise SchemaMismatchError(f"lengths must be one int per row, got {lengths!r}"[:200], found=given.dtype)
+        if (given < 0).any():
+            raise SchemaMismatchError("lengths must not be negative", found=int(given.min()))
+        if not isinstance(dtype, torch.dtype) or not is_storable(dtype):
+            raise SchemaMismatchError(f"{dtype!r} is not a torch dtype that can be stored", found=dtype)
+        if any(int(size) < 0 for size in row_shape):
+            raise SchemaMismatchError(f"row_shape {tuple(row_shape)} has a negative size", found=tuple(row_shape))
+        self.lengths = np.array(given, dtype=np.int64)
+        self.dtype = dtype
+        self.row_shape = tuple(int(size) for size in row_shape)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        shape = f", row_shape={self.row_shape}" if self.row_shape else ""
+        return f"Jagged({len(self)} rows, {int(self.lengths.sum())} in all, {self.dtype}{shape})"

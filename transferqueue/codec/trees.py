@@ -1,0 +1,137 @@
+"""Skeletons in msgpack: plain values with tensors, arrays, tuples, numpy scalars, big ints and keys of any kind.
+
+What such rows hold needs no pickle, and their tensors' bytes are not in the skeleton but in buffers beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from transferqueue.codec.dtypes import from_number, is_storable, number_of, numpy_from_text, numpy_to_text
+from transferqueue.codec.packed_rows import TREE, Buffer, PackedRow, RowBuffers
+from transferqueue.codec.values import is_exact
+from transferqueue.errors import CorruptSegmentError, TransferQueueError
+
+_TENSOR, _ARRAY, _SCALAR, _TUPLE, _INT, _MAPPING = range(1, 7)
+_EXACT_SCALARS = frozenset((str, bytes, float, bool, int, type(None)))
+_encoder = msgspec.msgpack.Encoder()
+
+
+class NotATree(Exception):
+    """A value that only pickle keeps."""
+
+
+def pack_tree(value: Any) -> PackedRow:
+    """`value` as skeleton and buffers. Raises `NotATree` for what is neither plain nor one of the kinds above."""
+    writer = _Writer()
+    try:
+        skeleton = _encoder.encode(writer.wire(value))
+    except (RecursionError, UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
+        raise NotATree from error
+    return PackedRow(TREE, skeleton, writer.buffers)
+
+
+def unpack_tree(skeleton: memoryview, buffers: RowBuffers) -> Any:
+    """The value back; its tensors and arrays lie on `buffers`."""
+    return _Reader(buffers).read(skeleton)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's values in order as a uint8 array; copies only what is not contiguous in CPU memory."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    flat: np.ndarray[Any, Any] = plain.reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+def tensor_on(buffer: np.ndarray[Any, Any], dtype: torch.dtype, shape: Any) -> torch.Tensor:
+    """The tensor whose values are `buffer` (uint8), on that memory."""
+    if buffer.size == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_numpy(buffer).view(dtype).view(shape)
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """A strided tensor without subclass, nesting or quantization: its bytes, dtype and shape are all of it."""
+    return (
+        type(value) is torch.Tensor
+        and value.layout is torch.strided
+        and not value.is_nested
+        and (is_storable(value.dtype) and value.device.type != "meta")
+    )
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+    def wire(self, value: Any) -> Any:
+        """`value` with everything that msgpack has no type for turned into extensions."""
+        kind = type(value)
+        if kind in _EXACT_SCALARS:
+            if kind is int and not is_exact(value):
+                return msgspec.msgpack.Ext(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+            return value
+        if kind is list:
+            return [self.wire(item) for item in value]
+        if kind is dict:
+            if all(type(key) is str for key in value):
+                return {key: self.wire(item) for key, item in value.items()}
+            flat = [self.wire(part) for pair in value.items() for part in pair]
+            return msgspec.msgpack.Ext(_MAPPING, _encoder.encode(flat))
+        if kind is tuple:
+            return msgspec.msgpack.Ext(_TUPLE, _encoder.encode([self.wire(item) for item in value]))
+        if is_plain_tensor(value):
+            entry = [self._add(tensor_bytes(value)), number_of(value.dtype), list(value.shape)]
+            return msgspec.msgpack.Ext(_TENSOR, _encoder.encode(entry))
+        if kind is np.ndarray and not value.dtype.hasobject and value.dtype.itemsize:
+            array = np.ascontiguousarray(value)
+            entry = [self._add(array), numpy_to_text(value.dtype), list(value.shape)]
+            return msgspec.msgpack.Ext(_ARRAY, _encoder.encode(entry))
+        if kind in (np.str_, np.bytes_):  # as text: an array of them would drop zeros at the end
+            return msgspec.msgpack.Ext(_SCALAR, _encoder.encode([None, value.item()]))
+        if isinstance(value, np.generic) and not value.dtype.hasobject and kind is value.dtype.type:
+            return msgspec.msgpack.Ext(_SCALAR, _encoder.encode([numpy_to_text(value.dtype), value.tobytes()]))
+        raise NotATree
+
+    def _add(self, array: np.ndarray[Any, Any]) -> int:
+        self.buffers.append(Buffer(array.ctypes.data, array.nbytes, array))
+        return len(self.buffers) - 1
+
+
+class _Reader:
+    def __init__(self, buffers: RowBuffers) -> None:
+        self._buffers = buffers
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._extension)
+
+    def read(self, data: Any) -> Any:
+        try:
+            return self._decoder.decode(data)
+        except TransferQueueError:
+            raise
+        except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RuntimeError) as error:
+            raise CorruptSegmentError(f"the skeleton of a stored row is unreadable: {error}") from error
+
+    def _extension(self, code: int, data: memoryview) -> Any:
+        if code == _INT:
+            return int.from_bytes(data, "big", signed=True)
+        content = self._decoder.decode(data)
+        if code == _TENSOR:
+            index, number, shape = content
+            return tensor_on(self._buffers[index], from_number(number), shape)
+        if code == _ARRAY:
+            index, text, shape = content
+            return self._buffers[index].view(numpy_from_text(text)).reshape(shape)
+        if code == _SCALAR:
+            text, raw = content
+            if text is None:
+                return np.str_(raw) if type(raw) is str else np.bytes_(raw)
+            return np.frombuffer(raw, dtype=numpy_from_text(text))[0]
+        if code == _TUPLE:
+            return tuple(content)
+        if code == _MAPPING:
+            return dict(zip(content[::2], content[1::2], strict=True))
+        raise CorruptSegmentError(f"a stored row holds the unknown extension {code}")
