@@ -38,12 +38,11 @@ Array<T> to_array(std::vector<T> values) {
   return Array<T>(data, {size}, owner);
 }
 
-// Row-major, `columns` wide.
+// Row-major.
 template <typename T>
-Array2<T> to_array2(std::vector<T> values, std::size_t columns) {
+Array2<T> to_array2(std::vector<T> values, std::size_t rows, std::size_t columns) {
   auto owned = std::make_unique<std::vector<T>>(std::move(values));
   T* data = owned->data();
-  const std::size_t rows = columns == 0 ? 0 : owned->size() / columns;
   const nanobind::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   (void)owned.release();
   return Array2<T>(data, {rows, columns}, owner);

@@ -6,6 +6,14 @@
 namespace tq::bind {
 
 void bind_field_layout(nanobind::module_& module);
+void bind_reservation(nanobind::module_& module);
+void bind_resolved(nanobind::module_& module);
+void bind_publish_result(nanobind::module_& module);
+void bind_row_listing(nanobind::module_& module);
+void bind_task_snapshot(nanobind::module_& module);
+void bind_task_lock(nanobind::module_& module);
+void bind_store(nanobind::module_& module);
+void bind_pause(nanobind::module_& module);
 void bind_measure(nanobind::module_& module);
 
 }  // namespace tq::bind

@@ -35,13 +35,6 @@ std::string utf8(PyObject* value, const std::string& what) {
   return std::string(data, static_cast<std::size_t>(size));
 }
 
-nb::object to_str(const std::string& value) {
-  nb::object result =
-      nb::steal(PyUnicode_DecodeUTF8(value.data(), static_cast<Py_ssize_t>(value.size()), "replace"));
-  if (!result.is_valid()) throw nb::python_error();
-  return result;
-}
-
 // A list of known length, filled without the growth of append: 10,000 keys are one listing.
 template <typename T, typename Convert>
 nb::object filled_list(const std::vector<T>& values, Convert convert) {
@@ -54,6 +47,14 @@ nb::object filled_list(const std::vector<T>& values, Convert convert) {
 }
 
 }  // namespace
+
+nb::str to_str(const std::string& value) {
+  // "replace": a name that is not UTF-8 can only come from a damaged index, and a report of it must not fail.
+  const nb::object result =
+      nb::steal(PyUnicode_DecodeUTF8(value.data(), static_cast<Py_ssize_t>(value.size()), "replace"));
+  if (!result.is_valid()) throw nb::python_error();
+  return nb::borrow<nb::str>(result);
+}
 
 std::string to_utf8(const nb::str& value, const char* what) { return utf8(value.ptr(), what); }
 
@@ -90,12 +91,12 @@ std::vector<std::string> to_byte_strings(const nb::sequence& values, const char*
 }
 
 nb::typed<nb::list, nb::str> to_list(const std::vector<std::string>& values) {
-  return nb::borrow<nb::list>(filled_list(values, to_str));
+  return nb::borrow<nb::list>(filled_list(values, [](const std::string& value) -> nb::object { return to_str(value); }));
 }
 
-nb::list to_list(const std::vector<std::optional<std::string>>& values) {
+nb::typed<nb::list, std::optional<nb::str>> to_list(const std::vector<std::optional<std::string>>& values) {
   return nb::borrow<nb::list>(filled_list(
-      values, [](const std::optional<std::string>& value) { return value ? to_str(*value) : nb::object(nb::none()); }));
+      values, [](const std::optional<std::string>& value) { return value ? nb::object(to_str(*value)) : nb::object(nb::none()); }));
 }
 
 nb::typed<nb::list, nb::bytes> to_bytes_list(const std::vector<std::string>& values) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <optional>
 #include <string>
@@ -18,8 +19,9 @@ std::vector<std::string> to_strings(const nanobind::sequence& values, const char
 std::string to_utf8(const nanobind::str& value, const char* what);
 std::vector<std::string> to_byte_strings(const nanobind::sequence& values, const char* what);
 
+nanobind::str to_str(const std::string& value);
 nanobind::typed<nanobind::list, nanobind::str> to_list(const std::vector<std::string>& values);
-nanobind::list to_list(const std::vector<std::optional<std::string>>& values);
+nanobind::typed<nanobind::list, std::optional<nanobind::str>> to_list(const std::vector<std::optional<std::string>>& values);
 nanobind::typed<nanobind::list, nanobind::bytes> to_bytes_list(const std::vector<std::string>& values);
 
 }  // namespace tq::bind

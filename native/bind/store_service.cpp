@@ -1,0 +1,68 @@
+// What the storage service and the statistics ask of the Store.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/gil.hpp"
+#include "bind/store.hpp"
+#include "bind/text.hpp"
+
+namespace nb = nanobind;
+
+namespace tq::bind {
+
+namespace {
+
+using NoGil = nb::call_guard<nb::gil_scoped_release>;
+using Facts = nb::typed<nb::dict, nb::str, nb::any>;
+using Counts = nb::typed<nb::dict, nb::str, int>;
+
+nb::typed<nb::list, Facts> clients(Store& self) {
+  nb::list result;
+  for (const ClientReport& client : without_gil([&] { return self.clients(); })) {
+    nb::dict facts;
+    facts["owner"] = client.owner;
+    facts["pid"] = client.pid;
+    facts["start_time_s"] = client.start_time_s;
+    facts["alive"] = client.alive;
+    facts["leases"] = client.leases;
+    facts["leased_bytes"] = client.leased_bytes;
+    facts["pending_bytes"] = client.pending_bytes;
+    facts["age_s"] = client.age_s;
+    result.append(facts);
+  }
+  return result;
+}
+
+Counts stats(Store& self) {
+  nb::dict result;
+  for (const auto& [name, value] : without_gil([&] { return self.stats(); })) result[name.c_str()] = value;
+  return result;
+}
+
+nb::typed<nb::list, Facts> partition_stats(Store& self) {
+  nb::list result;
+  for (const Index::PartitionStats& partition : without_gil([&] { return self.partition_stats(); })) {
+    nb::dict facts;
+    facts["name"] = to_str(partition.name);
+    facts["rows"] = partition.rows;
+    facts["live_bytes"] = partition.live_bytes;
+    facts["keyed_rows"] = partition.keyed_rows;
+    result.append(facts);
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_store_service(nb::class_<Store>& store) {
+  store.def("reclaim", &Store::reclaim, NoGil())
+      .def("reap", &Store::reap, NoGil())
+      .def("populate", &Store::populate, nb::arg("nbytes"), NoGil())
+      .def("trim", &Store::trim, NoGil())
+      .def("clients", &clients)
+      .def("stats", &stats)
+      .def("partition_stats", &partition_stats);
+}
+
+}  // namespace tq::bind

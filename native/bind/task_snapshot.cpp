@@ -1,0 +1,18 @@
+#include "bind/arrays.hpp"
+#include "bind/bytes.hpp"
+#include "bind/classes.hpp"
+#include "core/index/index.hpp"
+
+namespace nb = nanobind;
+
+namespace tq::bind {
+
+void bind_task_snapshot(nb::module_& module) {
+  nb::class_<TaskSnapshot>(module, "TaskSnapshot", "What a sampler works on: rows ready and unmarked, and its own state.")
+      .def_ro("partition_found", &TaskSnapshot::partition_found)
+      .def_ro("task_version", &TaskSnapshot::task_version)
+      .def_prop_ro("sampler_state", [](const TaskSnapshot& self) { return to_bytes(self.sampler_state); })
+      .def_prop_ro("ready", [](const TaskSnapshot& self) { return to_array(self.ready); });
+}
+
+}  // namespace tq::bind
