@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 STAMPS := build/stamps
 NATIVE_SOURCES := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt) CMakeLists.txt pyproject.toml
+# The editable install maps the Python files it found, so a new or removed one asks for another.
+PYTHON_FILES := $(shell find transferqueue workers controller -name '*.py' | sort | md5sum | cut -c1-12)
 
 # One thread per process: the tests and the demo run many processes on few cores.
 export OMP_NUM_THREADS ?= 1
@@ -24,7 +26,9 @@ help:
 	@echo "make bench   the benchmark table against the peers; make soak: the long crash and chaos runs"
 	@echo "make lint    ruff, mypy, pyright; make clean: removes what the targets made"
 
-setup: $(STAMPS)/native
+INSTALLED := $(STAMPS)/installed-$(PYTHON_FILES)
+
+setup: $(INSTALLED)
 
 $(STAMPS)/headers:
 	@mkdir -p $(STAMPS)
@@ -46,9 +50,9 @@ $(STAMPS)/python: constraints.txt pyproject.toml
 	@touch $@
 
 # The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.
-$(STAMPS)/native: $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
+$(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
 	$(PIP) install -q --no-build-isolation --no-deps -C cmake.define.TQ_PAUSE_POINTS=ON -e .
-	@touch $@
+	@rm -f $(STAMPS)/installed-* && touch $@
 
 demo: setup
 	$(BIN)/python -m examples.grpo $(ARGS)
