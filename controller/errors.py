@@ -30,6 +30,13 @@ class WorkerError(TransferQueueError, RuntimeError):
     remote_traceback: str
     cause: BaseException | None
 
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for what is not there: attributes that a user's own error class sets in its constructor.
+        cause = self.__dict__.get("cause")
+        if cause is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(cause, name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The class of this object may be made at run time (see `worker_error`) and then has no importable name.
         return _rebuild, (_plain_class(type(self)), self.message, self.details)
@@ -76,7 +83,7 @@ def _rebuild(cls: type[WorkerError], message: str, details: Mapping[str, Any]) -
     if cls is WorkerError and isinstance(cause, Exception) and not isinstance(cause, WorkerError):
         try:
             error = type(f"WorkerError({type(cause).__name__})", (cls, type(cause)), {})(message, **details)
-        except TypeError:  # a class with arguments or a layout of its own: the plain class says the same
+        except TypeError:  # a class that does not want to be a base: the plain class says the same
             error = None
     if error is None:
         error = cls(message, **details)

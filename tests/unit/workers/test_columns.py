@@ -48,7 +48,9 @@ COLUMNS = {
 def test_taken_and_joined_again_is_the_same(name: str, cuts: tuple[int, ...]) -> None:
     column = COLUMNS[name]
     pieces = [take_rows(column, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
-    assert [len(rows_of(piece)) for piece in pieces] == [stop - start for start, stop in zip(cuts, cuts[1:], strict=False)]
+    assert [len(rows_of(piece)) for piece in pieces] == [
+        stop - start for start, stop in zip(cuts, cuts[1:], strict=False)
+    ]
     filled = [piece for piece in pieces if len(rows_of(piece))]
     joined = join_columns("f", filled)
     assert rows_of(joined) == rows_of(column)
@@ -86,7 +88,11 @@ def test_nested_and_stacked_batches() -> None:
     assert (piece["a"].tolist(), piece["b", "c"].tolist()) == ([1, 2], [1, 2])
     assert join_columns("n", [piece, take_rows(nested, 3, 4)])["b", "c"].tolist() == [1, 2, 3]
     stack = LazyStackedTensorDict(*(TensorDict({"a": torch.zeros(i)}, []) for i in range(3)))
-    assert [row["a"].numel() for row in join_columns("s", [take_rows(stack, 2, 3), take_rows(stack, 0, 2)])] == [2, 0, 1]
+    assert [row["a"].numel() for row in join_columns("s", [take_rows(stack, 2, 3), take_rows(stack, 0, 2)])] == [
+        2,
+        0,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
