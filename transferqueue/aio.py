@@ -1,7 +1,7 @@
 """The asynchronous face, derived from the blocking one.
 
 ``async_put = asynchronous(put)``: the blocking method runs in a thread of the client's pool, so the event loop stays
-free. A method that may wait (`transferqueue.client.waiting.blocking`) leaves the pool while it waits: one notifier
+free. A method that may wait (`transferqueue.waiting.blocking`) leaves the pool while it waits: one notifier
 thread per client sleeps on the session's wake word for all of them and completes their futures. Futures belong to the
 loop that made the call, so one client serves any number of loops, one after another or at once.
 """
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from transferqueue._native import Store
-from transferqueue.client.waiting import SLICE_S, Sleep, Steps, version_of, word_of
+from transferqueue.waiting import SLICE_S, Sleep, Steps, version_of, word_of
 from transferqueue.errors import ClosedError, TransferQueueError
 from transferqueue.logs import get_logger
 

@@ -68,7 +68,7 @@ def _optional_size(value: Any, name: str) -> int | None:
 def _directory(value: Any, name: str) -> str | None:
     if value is None or value == "":
         return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    path: str = os.path.abspath(os.path.expanduser(os.fspath(value)))
     if not os.path.isdir(path):
         raise ValueError(f"{name}: {path!r} is not a directory")
     return path

@@ -24,7 +24,7 @@ def _survives(value: Any) -> bool:
     """Whether MessagePack returns an equal value of the same type."""
     kind = type(value)
     if kind is int:
-        return -(2**63) <= value < 2**64
+        return bool(-(2**63) <= value < 2**64)
     if kind in _EXACT_SCALARS:
         return True
     if kind is list:

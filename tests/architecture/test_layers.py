@@ -11,12 +11,12 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
     ("_native", "errors"),
-    ("config", "logs", "read_report", "stats", "tag_maps", "metadata", "samplers"),
+    ("config", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers"),
     ("codec", "storage"),
-    ("service", "allocation"),
+    ("service", "allocation", "waiting"),
     ("client", "aio"),
     ("session", "cluster"),
-    ("kv", "conversions", "cli"),
+    ("kv", "calls", "conversions", "cli"),
 )
 RAY_MODULES = ("transferqueue.controller", "transferqueue.workers.ray_runtime", "transferqueue.cluster")
 

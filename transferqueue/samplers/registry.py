@@ -77,8 +77,8 @@ class SamplerRun:
     def has_cached_result(self, sampling_config: Mapping[str, Any]) -> bool:
         """See `BaseSampler.has_cached_result`. A sampler that caches does so under the names that the configuration
         gives it, or under its own defaults ("")."""
-        names = [str(sampling_config.get(name, "")) for name in ("partition_id", "task_name")]
-        return self._sampler.has_cached_result(*names, sampling_config)
+        partition, task = (str(sampling_config.get(name, "")) for name in ("partition_id", "task_name"))
+        return self._sampler.has_cached_result(partition, task, sampling_config)
 
     def sample(
         self, ready_indexes: list[int], batch_size: int, partition: Any, sampling_config: Mapping[str, Any]

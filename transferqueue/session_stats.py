@@ -38,9 +38,9 @@ class Stats:
         pending_bytes: reserved by puts and allocations in flight.
         arena_bytes: reserved ahead by processes for small puts.
         retired_bytes: of no row any more; freed when the last view is dropped.
-        warm_bytes: memory that the system has given to the payload segment, in use or kept for reuse.
+        warm_bytes: free memory that was touched before and is kept for reuse; `trim` gives it back.
         spilled_bytes: on disk.
-        puts, gets: since the session started (gets: of this process).
+        puts, gets: by all processes since the session started.
         rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field).
         clients: who is attached.
     """

@@ -1,0 +1,70 @@
+"""The client's calls as functions of the module, on this process's client."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from transferqueue.client import TransferQueueClient
+from transferqueue.session import get_client
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def on_client(method: Callable[Concatenate[TransferQueueClient, P], R]) -> Callable[P, R]:
+    """A method of the client as a function; the method is looked up at each call, so a patched client counts."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound: Callable[..., Any] = getattr(get_client(), name)
+        result: R = bound(*args, **kwargs)
+        return result
+
+    call.__qualname__ = name
+    call.__module__ = "transferqueue"
+    call.__dict__.pop("__steps__", None)
+    return call
+
+
+put = on_client(TransferQueueClient.put)
+get_meta = on_client(TransferQueueClient.get_meta)
+get_data = on_client(TransferQueueClient.get_data)
+wait = on_client(TransferQueueClient.wait)
+alloc = on_client(TransferQueueClient.alloc)
+coalesce = on_client(TransferQueueClient.coalesce)
+clear_samples = on_client(TransferQueueClient.clear_samples)
+clear_partition = on_client(TransferQueueClient.clear_partition)
+set_custom_meta = on_client(TransferQueueClient.set_custom_meta)
+get_partition_list = on_client(TransferQueueClient.get_partition_list)
+get_production_status = on_client(TransferQueueClient.get_production_status)
+get_consumption_status = on_client(TransferQueueClient.get_consumption_status)
+check_production_status = on_client(TransferQueueClient.check_production_status)
+check_consumption_status = on_client(TransferQueueClient.check_consumption_status)
+reset_consumption = on_client(TransferQueueClient.reset_consumption)
+kv_retrieve_meta = on_client(TransferQueueClient.kv_retrieve_meta)
+kv_retrieve_keys = on_client(TransferQueueClient.kv_retrieve_keys)
+stats = on_client(TransferQueueClient.stats)
+trim = on_client(TransferQueueClient.trim)
+
+async_put = on_client(TransferQueueClient.async_put)
+async_get_meta = on_client(TransferQueueClient.async_get_meta)
+async_get_data = on_client(TransferQueueClient.async_get_data)
+async_wait = on_client(TransferQueueClient.async_wait)
+async_alloc = on_client(TransferQueueClient.async_alloc)
+async_coalesce = on_client(TransferQueueClient.async_coalesce)
+async_clear_samples = on_client(TransferQueueClient.async_clear_samples)
+async_clear_partition = on_client(TransferQueueClient.async_clear_partition)
+async_set_custom_meta = on_client(TransferQueueClient.async_set_custom_meta)
+async_get_partition_list = on_client(TransferQueueClient.async_get_partition_list)
+async_get_production_status = on_client(TransferQueueClient.async_get_production_status)
+async_get_consumption_status = on_client(TransferQueueClient.async_get_consumption_status)
+async_check_production_status = on_client(TransferQueueClient.async_check_production_status)
+async_check_consumption_status = on_client(TransferQueueClient.async_check_consumption_status)
+async_reset_consumption = on_client(TransferQueueClient.async_reset_consumption)
+async_kv_retrieve_meta = on_client(TransferQueueClient.async_kv_retrieve_meta)
+async_kv_retrieve_keys = on_client(TransferQueueClient.async_kv_retrieve_keys)
+async_stats = on_client(TransferQueueClient.async_stats)
+async_trim = on_client(TransferQueueClient.async_trim)

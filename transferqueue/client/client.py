@@ -1,0 +1,27 @@
+"""`TransferQueueClient`: the calls of `rows`, `consumption`, `reads`, `writes`, `keyed`, `conditions`, `coalescing`."""
+
+from __future__ import annotations
+
+from transferqueue.client.coalescing import CoalesceCalls
+from transferqueue.client.core import Housekeeping
+from transferqueue.config import Config
+from transferqueue.metadata import set_row_shape_lookup
+from transferqueue.storage.attachment import Attachment
+
+
+class TransferQueueClient(CoalesceCalls):
+    """Everything that one process does with a session's rows.
+
+    Every method is safe from many threads and has an asynchronous form ``async_<name>`` with the same arguments, usable
+    from any number of event loops. A call either does all it says or raises and leaves the store as it was.
+
+    Made by `Session.client`; programs get it from `transferqueue.get_client`.
+    """
+
+    def __init__(self, attachment: Attachment, config: Config, service: Housekeeping) -> None:
+        super().__init__(attachment, config, service)
+        # Metadata carries no per-row shapes; when they are asked for they are read here.
+        set_row_shape_lookup(self.row_shapes)
+
+    def __repr__(self) -> str:
+        return f"TransferQueueClient(session={self.session!r}{', closed' if self.closed else ''})"

@@ -1,0 +1,312 @@
+"""Rows by the user's own keys, with tags: the Redis-style calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.tensorclass import is_non_tensor
+
+from transferqueue._native import Resolved
+from transferqueue.aio import asynchronous
+from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
+from transferqueue.client.reads import describe_missing, not_ready
+from transferqueue.client.row_meta import Coverage
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
+from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, parsed
+from transferqueue.codec import plan_put
+from transferqueue.errors import FieldNotReadyError, SchemaMismatchError, TransferTimeoutError, name_some
+from transferqueue.metadata import KVBatchMeta
+
+
+class KeyedCalls(WriteCalls):
+    """Part of `TransferQueueClient`."""
+
+    @blocking
+    def kv_put(
+        self,
+        key: str,
+        partition_id: str,
+        fields: Mapping[str, Any] | TensorDictBase | None = None,
+        tag: Mapping[str, Any] | None = None,
+        data_parser: DataParser | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Steps[KVBatchMeta]:
+        """Stores one row under a key; creates key and partition on first use.
+
+        Args:
+            key: any non-empty string.
+            partition_id: the partition.
+            fields: a dict (a tensor is the row's value; anything else is stored as a Python object) or a TensorDict of
+                batch size 1. A field that exists is overwritten, others stay.
+            tag: merged into the row's tags.
+            data_parser: see `put`.
+            timeout: seconds to wait for room (default ``put.timeout_s``).
+
+        Returns:
+            The key with all fields it has now and its merged tags.
+
+        Raises:
+            ValueError: neither fields nor tag, or a nested tensor in the dict. StorageFullError: no room.
+        """
+        columns: Any = fields
+        if isinstance(fields, Mapping) and not isinstance(fields, TensorDictBase):
+            columns = {name: _as_column(name, value) for name, value in fields.items()}
+        elif fields is not None:
+            check_batch(fields)
+            if tuple(fields.batch_size)[:1] != (1,):
+                raise SchemaMismatchError(
+                    f"kv_put stores one row; the TensorDict has batch size {list(fields.batch_size)} (use kv_batch_put)",
+                    expected=1,
+                    found=tuple(fields.batch_size),
+                )
+        tags = None if tag is None else [tag]
+        return (yield from self._put_keys([key], partition_id, columns, tags, data_parser, timeout))
+
+    @blocking
+    def kv_batch_put(
+        self,
+        keys: str | list[str],
+        partition_id: str,
+        fields: TensorDictBase | None = None,
+        tags: Sequence[Mapping[str, Any]] | None = None,
+        data_parser: DataParser | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Steps[KVBatchMeta]:
+        """Stores one row per key, all at once; see `kv_put`.
+
+        Args:
+            keys: distinct.
+            fields: a TensorDict of batch size [number of keys].
+            tags: one dict per key.
+
+        Raises:
+            ValueError: neither fields nor tags, duplicate keys, or sizes that do not match.
+        """
+        if fields is not None:
+            check_batch(fields)
+        return (yield from self._put_keys(keys, partition_id, fields, tags, data_parser, timeout))
+
+    def _put_keys(
+        self, keys: Any, partition_id: str, fields: Any, tags: Any, parser: DataParser | None, timeout: float | None
+    ) -> Steps[KVBatchMeta]:
+        store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
+        if fields is None and tags is None:
+            raise ValueError("give fields, tags, or both: there is nothing to put")
+        encoded = encode_row_tags(tags, len(listed))
+        info: dict[str, Any] = {}
+        if fields is None:
+            done = store.publish(partition, keys=listed, tags=encoded)
+        else:
+            rows = int(fields.batch_size[0]) if isinstance(fields, TensorDictBase) else 1
+            if rows != len(listed):
+                raise SchemaMismatchError(
+                    f"the number of keys ({len(listed)}) does not match the batch size of fields ({rows})",
+                    expected=len(listed),
+                    found=rows,
+                )
+            plan = plan_put(parsed(fields, rows, parser), rows)
+            info = plan.batch_info
+            if plan.layouts:
+                done = yield from self._stored(plan, timeout, partition, keys=listed, tags=encoded)
+            else:
+                done = store.publish(partition, keys=listed, tags=encoded)
+        return self._kv_meta(listed, partition, as_indexes(done.indexes), info)
+
+    @blocking
+    def kv_batch_get(
+        self,
+        keys: str | list[str],
+        partition_id: str,
+        select_fields: str | Sequence[str] | None = None,
+        *,
+        missing: str = "raise",
+        mode: str | None = None,
+        timeout: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> Steps[TensorDict]:
+        """The rows of `keys`, in their order.
+
+        Args:
+            keys: a key or a list; a key may be named twice.
+            partition_id: their partition.
+            select_fields: default: the fields that all the keys have.
+            missing: "raise", or "skip" to leave out keys that do not exist.
+            mode, timeout, device: see `get_data`; with `timeout` keys that do not exist yet are waited for, too.
+
+        Raises:
+            KeyNotFoundError, PartitionNotFoundError: keys that do not exist are named.
+            FieldNotReadyError: a field is not there on some rows, or the keys have no field in common.
+            TransferTimeoutError: not there within `timeout`.
+        """
+        return (yield from self._get_keys(keys, partition_id, select_fields, missing, mode, timeout, device))
+
+    def _get_keys(
+        self,
+        keys: Any,
+        partition_id: str,
+        select_fields: Any,
+        missing: str,
+        mode: str | None,
+        timeout: float | None,
+        device: Any,
+    ) -> Steps[TensorDict]:
+        self._open()
+        listed, partition = check_keys(keys, distinct=False), check_partition(partition_id)
+        fields = None if select_fields is None else check_names(select_fields, "select_fields")
+        if missing not in ("raise", "skip"):
+            raise ValueError(f"missing must be 'raise' or 'skip', not {missing!r}")
+        read_mode = self._read_mode(mode, device)
+        if missing == "skip":
+            found, indexes = self._store.find_keys(partition, listed)
+            listed = [key for key, index in zip(listed, indexes.tolist()) if found and index >= 0]
+            if not listed:
+                return TensorDict({}, batch_size=[0])
+        if timeout is None:
+            resolved, names = self._resolve_keys(partition, listed, fields)
+        else:
+
+            def look() -> tuple[Resolved, list[str]] | None:
+                try:
+                    return self._resolve_keys(partition, listed, fields)
+                except (KeyError, FieldNotReadyError):
+                    return None  # may come: whoever puts it wakes us
+
+            resolved, names = yield from wait_until(
+                self._store, partition, deadline(timeout), look, lambda: self._keys_timeout(partition, listed, fields, timeout)
+            )
+        batch, _, _ = self._decode(resolved, names, read_mode)
+        return batch if device is None else batch.to(device)
+
+    @blocking
+    def kv_batch_get_by_meta(
+        self,
+        meta: KVBatchMeta,
+        select_fields: str | Sequence[str] | None = None,
+        *,
+        missing: str = "raise",
+        mode: str | None = None,
+        timeout: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> Steps[TensorDict]:
+        """The rows of a KVBatchMeta; its `fields` limit what is read. See `kv_batch_get`.
+
+        Raises:
+            ValueError: no partition, or select_fields that are not among the metadata's fields.
+        """
+        keys, partition, fields = self._of_meta(meta, select_fields)
+        if not keys:
+            return TensorDict({}, batch_size=[0])
+        return (yield from self._get_keys(keys, partition, fields, missing, mode, timeout, device))
+
+    def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
+        """``{partition: {key: tags}}`` in the order of creation; an unknown partition gives ``{}``."""
+        store = self._open()
+        names = store.partitions() if partition_id is None else [check_partition(partition_id)]
+        listed: dict[str, dict[str, dict[str, Any]]] = {}
+        for partition in names:
+            listing = store.list_rows(partition)
+            if listing.partition_found:
+                tags = self._tags.decode_all(listing.tags)
+                listed[partition] = {key: row for key, row in zip(listing.keys, tags) if key is not None}
+        return listed
+
+    def kv_clear(self, keys: str | list[str], partition_id: str) -> None:
+        """Removes the rows of `keys`; keys and partitions that do not exist are ignored."""
+        store, listed = self._open(), check_keys(keys, distinct=False)
+        store.clear_rows(check_partition(partition_id), keys=list(dict.fromkeys(listed)))
+
+    def _resolve_keys(
+        self, partition: str, keys: list[str], fields: list[str] | None
+    ) -> tuple[Resolved, list[str]]:
+        """Rows that all exist and have the fields, leased; else an error and no lease."""
+        resolved = self._store.resolve(partition, keys=keys, fields=fields)
+        try:
+            if not resolved.partition_found:
+                raise self._unknown_partition(partition)
+            if (resolved.indexes < 0).any():
+                unknown = [key for key, index in zip(keys, resolved.indexes.tolist()) if index < 0]
+                raise self._unknown_keys(list(dict.fromkeys(unknown)), partition)
+            coverage = Coverage(resolved)
+            if fields is None:
+                names = coverage.on_every_row()
+                if not names:
+                    raise self._nothing_in_common(partition, keys, resolved, coverage)
+                return resolved, names
+            lacking = coverage.missing(fields)
+            if lacking:
+                raise not_ready(partition, resolved, lacking, keys)
+        except BaseException:
+            resolved.release()
+            raise
+        return resolved, fields
+
+    def _nothing_in_common(
+        self, partition: str, keys: list[str], resolved: Resolved, coverage: Coverage
+    ) -> FieldNotReadyError:
+        without = [key for key, ready in zip(keys, _has_any(resolved, coverage)) if not ready]
+        what = f"keys {name_some(without)} have no data" if without else "the keys have no field in common"
+        return FieldNotReadyError(
+            f"partition {partition!r}: {what}, so there is nothing to read that is ready on all of them; name the fields "
+            "with select_fields, or wait with timeout=",
+            keys=tuple(without or keys),
+            rows=tuple(resolved.indexes.tolist()),
+            partition_id=partition,
+        )
+
+    def _keys_timeout(
+        self, partition: str, keys: list[str], fields: list[str] | None, timeout: float | None
+    ) -> TransferTimeoutError:
+        resolved = self._store.resolve(partition, keys=keys, fields=fields, lease=False)
+        unknown = [key for key, index in zip(keys, resolved.indexes.tolist()) if index < 0]
+        missing = {} if unknown else Coverage(resolved).missing(fields or [])
+        what = f"keys {name_some(unknown)} do not exist" if unknown else describe_missing(resolved, missing) or "no data"
+        return TransferTimeoutError(
+            f"waited {timeout} s for {len(keys)} keys of partition {partition!r}: {what}",
+            timeout_s=timeout,
+            missing=unknown or missing,
+        )
+
+    def _of_meta(self, meta: KVBatchMeta, select_fields: Any) -> tuple[list[str], str, list[str] | None]:
+        if not isinstance(meta, KVBatchMeta):
+            raise TypeError(f"kv_batch_get_by_meta takes a KVBatchMeta, not {type(meta).__name__}")
+        self._check_session(meta)
+        if meta.partition_id is None:
+            raise ValueError("the metadata names no partition: set its partition_id")
+        fields = None if meta.fields is None else list(meta.fields)
+        if select_fields is not None:
+            wanted = check_names(select_fields, "select_fields")
+            unknown = [name for name in wanted if fields is not None and name not in fields]
+            if unknown:
+                raise ValueError(
+                    f"select_fields {name_some(unknown)} not found among the fields of the metadata: {name_some(fields or [])}"
+                )
+            fields = wanted
+        return list(meta.keys), meta.partition_id, fields or None
+
+    async_kv_put = asynchronous(kv_put)
+    async_kv_batch_put = asynchronous(kv_batch_put)
+    async_kv_batch_get = asynchronous(kv_batch_get)
+    async_kv_list = asynchronous(kv_list)
+    async_kv_clear = asynchronous(kv_clear)
+    async_kv_batch_get_by_meta = asynchronous(kv_batch_get_by_meta)
+
+
+def _has_any(resolved: Resolved, coverage: Coverage) -> list[bool]:
+    masks = [coverage.mask(name) for name in resolved.fields]
+    return [any(bool(mask[row]) for mask in masks) for row in range(coverage.rows)]
+
+
+def _as_column(name: str, value: Any) -> Any:
+    """One value as a column of one row."""
+    if isinstance(value, torch.Tensor):
+        if value.is_nested:
+            raise ValueError(
+                f"field {name!r} is a nested tensor, which holds several rows: put it with kv_batch_put and a TensorDict"
+            )
+        return value.unsqueeze(0)
+    return [value.data if is_non_tensor(value) else value]

@@ -1,0 +1,224 @@
+"""Reading rows: resolved at one snapshot, leased, then viewed or gathered."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from transferqueue._native import Resolved
+from transferqueue.aio import asynchronous
+from transferqueue.client.consumption import ConsumptionCalls
+from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
+from transferqueue.client.row_choice import join_rows
+from transferqueue.client.row_meta import Coverage
+from transferqueue.client.rows import stale
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
+from transferqueue.codec import decode, decode_empty
+from transferqueue.config import READ_MODES
+from transferqueue.errors import FieldNotReadyError, TransferTimeoutError, name_some
+from transferqueue.metadata import BatchMeta
+from transferqueue.read_report import ReadReport
+
+
+class ReadCalls(ConsumptionCalls):
+    """Part of `TransferQueueClient`."""
+
+    @blocking
+    def get_data(
+        self,
+        metadata: BatchMeta,
+        *,
+        fields: str | Sequence[str] | None = None,
+        mode: str | None = None,
+        timeout: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> Steps[TensorDict]:
+        """The rows of `metadata`, in its order, as a TensorDict of batch size [rows].
+
+        Args:
+            metadata: pads are read like any row.
+            fields: default: those that the metadata names.
+            mode: "cow" (default, see ``read.mode``): tensors are private copy-on-write views, nothing is copied until
+                written, and writing reaches nobody else; "shared": read-only views, writing to them kills the process;
+                "copy": private memory.
+            timeout: seconds to wait for fields that are not ready; None: an error at once.
+            device: where the tensors go; other devices than the CPU get a copy.
+
+        Raises:
+            StaleMetadataError: a row was cleared since; it is named.
+            FieldNotReadyError: a field is unknown or not there on some rows; both are named.
+            TransferTimeoutError: not ready within `timeout`.
+            SessionNotFoundError: the metadata belongs to another session; both are named.
+        """
+        batch, _ = yield from self._read(metadata, fields, mode, timeout, device)
+        return batch
+
+    @blocking
+    def get_data_with_report(
+        self,
+        metadata: BatchMeta,
+        *,
+        fields: str | Sequence[str] | None = None,
+        mode: str | None = None,
+        timeout: float | None = None,
+        device: str | torch.device | None = None,
+    ) -> Steps[tuple[TensorDict, ReadReport]]:
+        """`get_data`, and what it cost."""
+        return (yield from self._read(metadata, fields, mode, timeout, device))
+
+    def _read(
+        self, metadata: BatchMeta, fields: Any, mode: str | None, timeout: float | None, device: Any
+    ) -> Steps[tuple[TensorDict, ReadReport]]:
+        self._open()
+        self._check_session(check_batch_meta(metadata, "get_data"))
+        names = metadata.field_names if fields is None else check_names(fields, "fields")
+        mode = self._read_mode(mode, device)
+        if not metadata.size:
+            empty = self._empty(metadata, names)
+            return (empty if device is None else empty.to(device)), ReadReport()
+        until_s = None if timeout is None else deadline(timeout)
+        batches: list[TensorDict] = []
+        report = ReadReport()
+        for partition, indexes in by_partition(metadata):
+            if not names:
+                break
+            started_s = time.perf_counter()
+
+            def look(partition: str = partition, indexes: Any = indexes) -> Resolved | None:
+                resolved = self._store.resolve(partition, indexes=indexes, fields=names)
+                return self._usable(resolved, partition, names, raise_missing=timeout is None)
+
+            if timeout is None:
+                resolved = look()
+                assert resolved is not None  # noqa: S101  (narrowing: what is missing raised above)
+            else:
+                resolved = yield from wait_until(
+                    self._store, partition, until_s, look, partial(self._read_timeout, partition, indexes, names, timeout)
+                )
+            looked_s = time.perf_counter() - started_s
+            batch, viewed, copied = self._decode(resolved, names, mode)
+            batches.append(batch)
+            report = ReadReport(
+                rows=report.rows + len(indexes),
+                bytes_viewed=report.bytes_viewed + viewed,
+                bytes_copied=report.bytes_copied + copied,
+                resolve_s=report.resolve_s + (looked_s if timeout is None else 0.0),
+                wait_s=report.wait_s + (0.0 if timeout is None else looked_s),
+            )
+        batch = self._in_order(metadata, batches)
+        return (batch if device is None else batch.to(device)), report
+
+    def _read_mode(self, mode: str | None, device: Any) -> str:
+        if mode is not None and mode not in READ_MODES:
+            raise ValueError(f"mode must be one of {', '.join(READ_MODES)}; not {mode!r}")
+        if device is not None and torch.device(device).type != "cpu":
+            # A private page given to a device would be copied first; the shared mapping is read as it is.
+            return "shared"
+        return mode or self._config.read.mode
+
+    def _usable(
+        self, resolved: Resolved, partition: str, fields: Sequence[str], *, raise_missing: bool
+    ) -> Resolved | None:
+        """The resolution when every row has every field; None (leases dropped) when not and that may change."""
+        if len(resolved.gone):
+            gone = resolved.indexes[resolved.gone]
+            resolved.release()
+            raise stale(partition, gone)
+        coverage = Coverage(resolved)
+        missing = coverage.missing(fields)
+        if not missing:
+            return resolved
+        resolved.release()
+        if raise_missing:
+            raise not_ready(partition, resolved, missing)
+        return None
+
+    def _decode(self, resolved: Resolved, fields: Sequence[str], mode: str) -> tuple[TensorDict, int, int]:
+        try:
+            return decode(
+                resolved,
+                mode=mode,
+                copy_below=self._config.read.copy_below,
+                allow_pickle=self._config.allow_pickle,
+                fields=fields,
+            )
+        finally:
+            # Views hold leases of their own; what was copied needs none.
+            resolved.release()
+
+    def _empty(self, metadata: BatchMeta, names: Sequence[str]) -> TensorDict:
+        unknown = [name for name in names if not metadata.has_field(name)]
+        if unknown:
+            raise FieldNotReadyError(
+                f"the metadata has no rows and does not know the fields {name_some(unknown)}; it has "
+                f"{name_some(metadata.field_names) or 'none'}",
+                fields=tuple(unknown),
+            )
+        schemas = {name: metadata.schema_of(name).to_plain() for name in names}
+        empty: TensorDict = decode_empty(schemas)
+        return empty
+
+    def _in_order(self, metadata: BatchMeta, batches: list[TensorDict]) -> TensorDict:
+        if not batches:
+            return TensorDict({}, batch_size=[metadata.size])
+        if len(batches) == 1:
+            return batches[0]
+        # The batches came partition by partition; row i of the answer is where a stable sort by partition put row i.
+        ids = np.array([metadata.partition_names.index(name) for name in metadata.partition_ids])
+        order = np.empty(metadata.size, dtype=np.int64)
+        order[np.argsort(ids, kind="stable")] = np.arange(metadata.size)
+        return join_rows(batches, order)
+
+    def _read_timeout(
+        self, partition: str, indexes: Any, fields: Sequence[str], timeout: float | None
+    ) -> TransferTimeoutError:
+        resolved = self._store.resolve(partition, indexes=as_indexes(indexes), fields=fields, lease=False)
+        missing = Coverage(resolved).missing(fields)
+        return TransferTimeoutError(
+            f"waited {timeout} s for fields of partition {partition!r}: {describe_missing(resolved, missing)}",
+            timeout_s=timeout,
+            missing={field: [int(resolved.indexes[row]) for row in rows] for field, rows in missing.items()},
+        )
+
+    def row_shapes(self, metadata: BatchMeta, field: str) -> list[tuple[int, ...]]:
+        """The shape of each row of a field, read from what is stored (payload is mapped, not copied)."""
+        column = self.get_data(metadata, fields=[field], mode="shared").get(field)
+        return [tuple(row.shape) for row in column.unbind(0)] if isinstance(column, torch.Tensor) else [
+            tuple(getattr(row, "shape", ())) for row in column.tolist()
+        ]
+
+    async_get_data = asynchronous(get_data)
+    async_get_data_with_report = asynchronous(get_data_with_report)
+    async_row_shapes = asynchronous(row_shapes)
+
+
+def describe_missing(resolved: Resolved, missing: dict[str, list[int]]) -> str:
+    """``field 'a' on 2 of 4 rows (global indexes 1, 3)``, for the first few fields."""
+    parts = [
+        f"field {field!r} is not there on {len(rows)} of {len(resolved.indexes)} rows "
+        f"(global indexes {name_some(int(resolved.indexes[row]) for row in rows)})"
+        for field, rows in list(missing.items())[:4]
+    ]
+    more = len(missing) - len(parts)
+    return "; ".join(parts) + (f"; and {more} more fields" if more > 0 else "")
+
+
+def not_ready(
+    partition: str, resolved: Resolved, missing: dict[str, list[int]], keys: Sequence[str] | None = None
+) -> FieldNotReadyError:
+    """The error for fields that are unknown or not produced yet."""
+    positions = sorted({row for rows in missing.values() for row in rows})
+    return FieldNotReadyError(
+        f"partition {partition!r}: {describe_missing(resolved, missing)}. Unknown fields look the same as fields that were "
+        "not produced yet; timeout= waits for them",
+        fields=tuple(missing),
+        rows=tuple(int(resolved.indexes[row]) for row in positions),
+        keys=() if keys is None else tuple(keys[row] for row in positions),
+        partition_id=partition,
+    )

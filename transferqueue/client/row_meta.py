@@ -1,0 +1,132 @@
+"""Metadata of rows, read from the index: which fields they have, of which types, and whether all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from transferqueue._native import Resolved
+from transferqueue.codec import schema_dict
+from transferqueue.metadata import BatchMeta, FieldSchema
+
+Indexes = npt.NDArray[np.int64]
+Ready = npt.NDArray[np.bool_]
+
+
+class Coverage:
+    """Which of the requested rows have which fields, of one resolution.
+
+    Attributes:
+        rows: number of requested rows.
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
+        self.rows = len(resolved.indexes)
+        self._position = {name: number for number, name in enumerate(resolved.fields)}
+        self._masks: dict[int, Ready] = {}
+
+    def knows(self, field: str) -> bool:
+        """Whether any requested row has it."""
+        return field in self._position and bool(len(self._resolved.pieces(self._position[field])))
+
+    def mask(self, field: str) -> Ready:
+        """bool [rows]."""
+        number = self._position.get(field)
+        if number is None:
+            return np.zeros(self.rows, dtype=np.bool_)
+        shared = self._resolved.piece_list_id(number)
+        if shared not in self._masks:
+            self._masks[shared] = self._mask(number)
+        return self._masks[shared]
+
+    def _mask(self, number: int) -> Ready:
+        pieces = self._resolved.pieces(number)
+        if int(pieces[:, 1].sum()) == self.rows:
+            return np.ones(self.rows, dtype=np.bool_)
+        edges = np.zeros(self.rows + 1, dtype=np.int64)
+        np.add.at(edges, pieces[:, 0], 1)
+        np.add.at(edges, pieces[:, 0] + pieces[:, 1], -1)
+        covered: Ready = np.cumsum(edges[:-1]) > 0
+        return covered
+
+    def ready(self, fields: Sequence[str]) -> Ready:
+        """bool [rows]: rows that have all `fields`; none without fields."""
+        if not fields:
+            return np.zeros(self.rows, dtype=np.bool_)
+        ready = np.ones(self.rows, dtype=np.bool_)
+        for field in fields:
+            ready &= self.mask(field)
+        return ready
+
+    def on_every_row(self) -> list[str]:
+        """Fields that all requested rows have."""
+        return [name for name in self._resolved.fields if self.rows and bool(self.mask(name).all())]
+
+    def missing(self, fields: Sequence[str]) -> dict[str, list[int]]:
+        """Field -> positions of rows that lack it; only fields that some row lacks."""
+        lacking = {field: np.flatnonzero(~self.mask(field)).tolist() for field in fields}
+        return {field: rows for field, rows in lacking.items() if rows}
+
+    def schema(self, field: str) -> FieldSchema:
+        """The type of a field over all requested rows; without type when no row has it."""
+        number = self._position.get(field)
+        if number is None:
+            return FieldSchema()
+        pieces = self._resolved.pieces(number)
+        merged: FieldSchema | None = None
+        for block in np.unique(pieces[:, 2]).tolist():
+            layout = self._resolved.layout(number, block)
+            if layout is None:
+                continue
+            schema = FieldSchema.of(schema_dict(layout))
+            merged = schema if merged is None else merge_schemas(merged, schema)
+        return merged or FieldSchema()
+
+
+def merge_schemas(left: FieldSchema, right: FieldSchema) -> FieldSchema:
+    """The type of rows of both; without dtype where the dtypes differ."""
+    merged = left.merged(right)
+    if left.dtype != right.dtype:
+        return FieldSchema(None, merged.shape, merged.is_nested, merged.is_non_tensor)
+    return merged
+
+
+def batch_meta(
+    session: str,
+    partition: str,
+    indexes: Indexes,
+    schemas: Mapping[str, FieldSchema],
+    ready: Ready | bool,
+    tags: Sequence[Mapping[str, Any]] | None = None,
+) -> BatchMeta:
+    """A BatchMeta of rows of one partition."""
+    custom_meta = tags if tags is not None and any(tags) else None
+    all_ready = ready is True or (isinstance(ready, np.ndarray) and bool(ready.all()))
+    status = None if all_ready or isinstance(ready, bool) else ready.astype(np.int8)
+    meta = BatchMeta(indexes, partition, production_status=status, custom_meta=custom_meta, session=session)
+    # So a batch whose rows are all ready says that once, and not row by row.
+    meta.add_schema(schemas, set_all_ready=all_ready)
+    return meta
+
+
+def meta_of(
+    session: str,
+    partition: str,
+    resolved: Resolved,
+    fields: Sequence[str],
+    tags: Sequence[Mapping[str, Any]] | None = None,
+) -> BatchMeta:
+    """A BatchMeta of the resolved rows with `fields`, ready where a row has all of them."""
+    coverage = Coverage(resolved)
+    return batch_meta(
+        session,
+        partition,
+        resolved.indexes,
+        {field: coverage.schema(field) for field in fields},
+        coverage.ready(fields),
+        tags,
+    )

@@ -1,0 +1,300 @@
+"""Storing rows: planned, room reserved, copied once, published in one transaction; or computed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tensordict import NonTensorStack, TensorDictBase, is_tensor_collection
+from tensordict.tensorclass import is_non_tensor
+
+from transferqueue._native import FieldLayout, PublishResult, Reservation
+from transferqueue.aio import asynchronous
+from transferqueue.allocation import Allocation, reserved_nbytes
+from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_keys, check_partition, refuse_duplicates
+from transferqueue.client.reads import ReadCalls
+from transferqueue.client.row_choice import choose_rows
+from transferqueue.client.row_meta import batch_meta
+from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
+from transferqueue.codec import PutPlan, plan_alloc, plan_put
+from transferqueue.errors import SchemaMismatchError, StorageFullError
+from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
+from transferqueue.tag_maps import encode_tags
+
+# A dropped view frees room without a commit, so nobody is woken by it: whoever waits for room looks this often.
+_ROOM_LOOK_S = 0.05
+DataParser = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+class WriteCalls(ReadCalls):
+    """Part of `TransferQueueClient`."""
+
+    @blocking
+    def put(
+        self,
+        data: TensorDictBase,
+        metadata: BatchMeta | None = None,
+        partition_id: str | None = None,
+        data_parser: DataParser | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Steps[BatchMeta]:
+        """Stores a TensorDict of batch size [rows]; visible whole or not at all. One copy.
+
+        Args:
+            data: its tensors may be changed as soon as the call returns. ``NonTensorData`` entries are values of the
+                batch: they are not stored but become extra_info of the returned metadata.
+            metadata: the rows that get the fields; pads are not stored. Without it, new rows are made.
+            partition_id: where new rows go; created on first use.
+            data_parser: called on a dict of columns (nested and Python columns as lists of rows) before storing; must
+                return the same fields with the same number of rows.
+            timeout: seconds to wait for room (default ``put.timeout_s``).
+
+        Returns:
+            `metadata`, to which the fields were added, or the metadata of the new rows; ready.
+
+        Raises:
+            ValueError: neither metadata nor partition_id.
+            SchemaMismatchError: `data` has another number of rows than `metadata`, or something that cannot be stored.
+            StaleMetadataError: a row of `metadata` was cleared; nothing is stored.
+            StorageFullError: no room within `timeout`; nothing is stored.
+        """
+        store = self._open()
+        check_batch(data)
+        rows = int(data.batch_size[0])
+        if metadata is None:
+            if partition_id is None:
+                raise ValueError("put needs metadata (rows that exist) or partition_id (where new rows go)")
+            partition = check_partition(partition_id)
+            plan = plan_put(parsed(data, rows, data_parser), rows)
+            if not rows or not plan.layouts:
+                # Nothing to store; a batch of no rows still says which fields it would have.
+                made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan), ready=False)
+                made.extra_info = dict(plan.batch_info)
+                return made
+            done = yield from self._stored(plan, timeout, partition, count=rows)
+            made = batch_meta(self.session, partition, as_indexes(done.indexes), _schemas(plan), ready=True)
+            made.extra_info = dict(plan.batch_info)
+            return made
+        target = self._target(metadata, partition_id, "put")
+        columns = parsed(data, rows, data_parser)
+        if rows != metadata.size:
+            raise SchemaMismatchError(
+                f"the data has {rows} rows, the metadata {metadata.size}", expected=metadata.size, found=rows
+            )
+        real = metadata
+        if metadata.num_padding:
+            keep = np.flatnonzero(~metadata.padding_mask)
+            real = metadata.unpad()
+            columns = choose_rows(columns, keep)
+        plan = plan_put(columns, real.size)
+        if real.size and plan.layouts:
+            refuse_duplicates(real.global_indexes, "the metadata names rows twice")
+            yield from self._stored(plan, timeout, target, indexes=as_indexes(real.index_array))
+        self._add_fields(metadata, real, plan, target)
+        return metadata
+
+    def alloc(
+        self,
+        fields: Mapping[Any, Any],
+        *,
+        partition_id: str,
+        keys: str | list[str] | None = None,
+        metadata: BatchMeta | None = None,
+        batch_size: int | None = None,
+        timeout: float | None = None,
+    ) -> Allocation[BatchMeta] | Allocation[KVBatchMeta]:
+        """Rows to be computed in place: ``.data`` is a writable TensorDict inside the segment, `commit` publishes it
+        without a copy.
+
+        Args:
+            fields: name -> ``(shape of one row, dtype)`` or `Jagged`.
+            partition_id: where the rows go.
+            keys, metadata, batch_size: which rows: those of keys (created when missing), existing ones, or so many new
+                ones. With none of them the lengths of a `Jagged` field say how many.
+            timeout: seconds to wait for room (default ``put.timeout_s``).
+
+        Raises:
+            SchemaMismatchError: descriptions that do not fit each other. StorageFullError: no room.
+        """
+        self._open()
+        if sum(given is not None for given in (keys, metadata, batch_size)) > 1:
+            raise ValueError("alloc takes one of keys, metadata and batch_size")
+        indexes: Indexes | None = None
+        listed: list[str] | None = None
+        partition = check_partition(partition_id)
+        if keys is not None:
+            listed = check_keys(keys)
+            rows = len(listed)
+        elif metadata is not None:
+            partition = self._target(metadata, partition_id, "alloc")
+            if metadata.num_padding:
+                raise ValueError("alloc takes metadata without pads: metadata.unpad()")
+            refuse_duplicates(metadata.global_indexes, "the metadata names rows twice")
+            indexes, rows = as_indexes(metadata.index_array), metadata.size
+        elif batch_size is not None:
+            rows = batch_size
+        else:
+            lengths = [len(spec) for spec in fields.values() if not isinstance(spec, tuple)]
+            if not lengths:
+                raise ValueError("alloc needs to know how many rows: keys, metadata, batch_size, or a Jagged field")
+            rows = lengths[0]
+        if rows < 1 or not fields:
+            raise ValueError(f"alloc needs at least one row and one field, not {rows} and {len(fields)}")
+        plan = plan_alloc(fields, rows)
+
+        def publish(
+            reservation: Reservation, layouts: list[FieldLayout], schemas: dict[str, Any], info: dict[str, Any], tags: Any
+        ) -> Any:
+            encoded = encode_row_tags(tags, rows)
+            done = self._open().publish(
+                partition,
+                count=0 if indexes is not None or listed is not None else rows,
+                indexes=indexes,
+                keys=listed,
+                reservation=reservation,
+                fields=layouts,
+                tags=encoded,
+            )
+            if listed is not None:
+                return self._kv_meta(listed, partition, as_indexes(done.indexes), info)
+            plain = {name: FieldSchema.of(schema) for name, schema in schemas.items()}
+            if metadata is not None:
+                metadata.add_schema(plain)
+                metadata.extra_info.update(info)
+                if any(encoded):
+                    metadata.custom_meta = self._tags_of(partition, as_indexes(metadata.index_array))
+                return metadata
+            made = batch_meta(
+                self.session, partition, as_indexes(done.indexes), plain, True, None if not any(encoded) else tags
+            )
+            made.extra_info = dict(info)
+            return made
+
+        return Allocation(plan, self._reserved(reserved_nbytes(plan), timeout), self._reserved, publish)
+
+    @blocking
+    def _reserved(self, nbytes: int, timeout: float | None = None) -> Steps[Reservation]:
+        return (yield from self._reserve(nbytes, timeout))
+
+    def _stored(self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any) -> Steps[PublishResult]:
+        """Room reserved, bytes copied, published on `rows` (see `Store.publish`); on an error nothing is left."""
+        reservation = yield from self._reserve(plan.nbytes, timeout)
+        try:
+            plan.write(reservation)
+            return self._store.publish(partition, reservation=reservation, fields=plan.layouts, **rows)
+        except BaseException:
+            reservation.abandon()
+            raise
+
+    def _reserve(self, nbytes: int, timeout: float | None) -> Steps[Reservation]:
+        until_s = deadline(self._config.put.timeout_s if timeout is None else timeout)
+        while True:
+            over = is_over(until_s)
+            sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
+            try:
+                return self._store.reserve(nbytes, 0.0)
+            except StorageFullError as error:
+                never = error.total_bytes is not None and nbytes > error.total_bytes
+                if over or never or error.resource != "payload":
+                    raise
+            yield sleep
+
+    def _target(self, metadata: BatchMeta, partition_id: str | None, what: str) -> str:
+        """The one partition of metadata that is written to."""
+        self._check_session(check_batch_meta(metadata, what))
+        names = metadata.partition_names
+        if len(names) > 1:
+            raise ValueError(
+                f"{what} is atomic within one partition, and the metadata has rows of {len(names)}: "
+                f"{', '.join(map(repr, names))}; use chunk_by_partition()"
+            )
+        if partition_id is not None and names and names[0] != partition_id:
+            raise ValueError(f"the metadata is of partition {names[0]!r}, not of partition_id {partition_id!r}")
+        if not names and partition_id is None:
+            return ""
+        return names[0] if names else check_partition(partition_id)
+
+    def _add_fields(self, metadata: BatchMeta, real: BatchMeta, plan: PutPlan, partition: str) -> None:
+        schemas = _schemas(plan)
+        was_ready = metadata.is_ready or not (set(metadata.field_names) - schemas.keys())
+        metadata.add_schema(schemas, set_all_ready=was_ready and bool(plan.layouts))
+        metadata.extra_info.update(plan.batch_info)
+        if metadata.session is None:
+            metadata.session = self.session
+        if not was_ready and real.size:
+            # Fields that the metadata named before may have come meanwhile: the index knows.
+            _, _, ready, _ = self._store.production(partition, metadata.field_names, as_indexes(metadata.index_array))
+            metadata.production_status = ready.all(axis=1).astype(np.int8)
+
+    def _kv_meta(
+        self, keys: list[str], partition: str, indexes: Indexes, info: Mapping[str, Any] | None = None
+    ) -> KVBatchMeta:
+        """What a put by keys returns: all fields that every key has, old ones too, and the merged tags."""
+        known = self._store.field_names(partition)
+        _, _, ready, _ = self._store.production(partition, known, indexes)
+        fields = [name for number, name in enumerate(known) if bool(ready[:, number].all())]
+        return KVBatchMeta(
+            keys=keys,
+            tags=self._tags_of(partition, indexes),
+            partition_id=partition,
+            fields=sorted(fields),
+            extra_info=dict(info or {}),
+            session=self.session,
+        )
+
+    async_put = asynchronous(put)
+    async_alloc = asynchronous(alloc)
+
+
+def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
+    """One tag map per row; empty for no tags at all.
+
+    Raises:
+        ValueError: another number of dicts than rows. TypeError: not dicts.
+    """
+    if tags is None:
+        return []
+    listed = list(tags)
+    if len(listed) != rows:
+        raise ValueError(f"{len(listed)} tags does not match {rows} rows: one dict per row")
+    encoded = [encode_tags(row) for row in listed]
+    return encoded if any(encoded) else []
+
+
+def _schemas(plan: PutPlan) -> dict[str, FieldSchema]:
+    return {name: FieldSchema.of(schema) for name, schema in plan.field_schema.items()}
+
+
+def check_batch(data: Any) -> None:
+    if not is_tensor_collection(data) or is_non_tensor(data):
+        raise TypeError(f"put takes a TensorDict, not {type(data).__name__}; kv_put takes a dict for one row")
+    if not data.batch_size:
+        raise SchemaMismatchError("the TensorDict has no batch dimension, hence no rows: give it batch_size=[rows]")
+
+
+def parsed(data: Any, rows: int, parser: DataParser | None) -> Any:
+    """What `parser` makes of the columns of a TensorDict or dict; the data itself without a parser.
+
+    Raises:
+        RuntimeError: the parser does not return the same fields with the same number of rows.
+    """
+    if parser is None:
+        return data
+    columns = {str(name): _plain_column(data.get(name)) for name in data.keys()}  # noqa: SIM118
+    made = parser(dict(columns))
+    if not isinstance(made, Mapping) or set(made) != set(columns):
+        found = sorted(map(str, made)) if isinstance(made, Mapping) else type(made).__name__
+        raise RuntimeError(f"data_parser must return a dict with the fields {sorted(columns)}, not {found}")
+    for name, column in made.items():
+        if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != rows:
+            raise RuntimeError(f"data_parser returned {len(column)} rows of field {name!r} for {rows} rows")
+    return dict(made)
+
+
+def _plain_column(column: Any) -> Any:
+    """A dense tensor as it is; nested tensors and Python columns as lists of rows."""
+    if getattr(column, "is_nested", False):
+        return list(column.unbind())
+    return column.tolist() if isinstance(column, NonTensorStack) else column
