@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -114,7 +115,9 @@ struct IndexStats {
 class Index {
  public:
   // `directory` exists. `create` formats an empty index of `index_bytes` (preallocated; a full tmpfs is an error here).
-  static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes);
+  // `max_slots`: words of the block table; a session holds that many blocks.
+  static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes,
+                     std::uint32_t max_slots = 1u << 22);
   Index(const std::string& directory, WriteGate& gate);
   ~Index();
   Index(const Index&) = delete;
@@ -193,10 +196,15 @@ class Index {
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };
   std::vector<PartitionStats> partition_stats();
+  // Bytes pending per owner, ascending; owners without any are left out.
+  std::vector<std::pair<OwnerId, std::uint64_t>> pending_by_owner();
+  // Where these blocks lie, published or retired; an empty span where the block is neither.
+  std::vector<Span> block_spans(const std::vector<BlockRef>& blocks);
   int check_readers();  // LMDB's dead-reader check; returns how many slots it cleared
 
+  struct Impl;  // opaque: index/impl.hpp
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,79 @@
+// One LMDB environment, opened once per process and directory, with a pool of reset read transactions.
+//
+// Why once: LMDB's exclusive-open check is a POSIX record lock on lock.mdb, which the kernel drops when *any* descriptor
+// of that file closes in the process. A second environment, closed, would let the next process re-initialise the locks
+// under our feet. Two `Index` objects of one process therefore share the environment. Nothing else may open lock.mdb.
+#pragma once
+
+#include <lmdb.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/index/tables.hpp"
+
+namespace tq::index {
+
+// Throws the typed error that `rc` means, saying what to do. `doing` completes "could not ...".
+[[noreturn]] void throw_lmdb(int rc, const std::string& doing);
+inline void check(int rc, const char* doing) {
+  if (rc != MDB_SUCCESS) [[unlikely]] throw_lmdb(rc, doing);
+}
+
+class Env {
+ public:
+  static constexpr unsigned max_readers = 4096;
+  static constexpr std::uint64_t min_index_bytes = 2u << 20;
+
+  // Creates the files in `directory`, preallocated: LMDB never meets a full tmpfs afterwards.
+  static void format(const std::string& directory, std::uint64_t index_bytes);
+  static std::shared_ptr<Env> open(const std::string& directory);
+  ~Env();
+  Env(const Env&) = delete;
+  Env& operator=(const Env&) = delete;
+
+  // In a forked child: closes the inherited environment and opens it anew. Nothing to do in the process that opened it.
+  void reopen_in_child();
+  // Called by every transaction: a child that was not reopened yet is, before it touches the parent's reader slots.
+  void ensure_own() {
+    if (fork_epoch_ != current_fork_epoch()) [[unlikely]] reopen_in_child();
+    if (env_ == nullptr) [[unlikely]] throw_gone();
+  }
+
+  MDB_env* raw() const { return env_; }
+  MDB_dbi dbi(Table table) const { return dbis_[static_cast<unsigned>(database_of(table))]; }
+  const MDB_dbi* dbis() const { return dbis_; }
+  std::uint64_t total_pages() const { return total_pages_; }
+  std::uint64_t page_nbytes() const { return page_nbytes_; }
+
+  // A read transaction, renewed from the pool or begun. Given back reset: its reader slot stays ours, pinning nothing.
+  MDB_txn* take_reader();
+  void give_reader(MDB_txn* txn) noexcept;
+  int check_readers();
+
+ private:
+  struct Pool {
+    std::mutex mutex;
+    std::vector<MDB_txn*> idle;
+  };
+
+  explicit Env(std::string directory);
+  void open_here();
+  void forget_inherited() noexcept;
+  [[noreturn]] void throw_gone() const;
+  static unsigned current_fork_epoch() noexcept;
+
+  std::string directory_;
+  MDB_env* env_ = nullptr;
+  MDB_dbi dbis_[n_databases] = {};
+  std::uint64_t total_pages_ = 0;
+  std::uint64_t page_nbytes_ = 0;
+  unsigned fork_epoch_ = 0;
+  std::unique_ptr<Pool> pool_;
+};
+
+}  // namespace tq::index

@@ -1,0 +1,68 @@
+// What an Index holds. The methods of Index are spread over publish, move, resolve, clear, tasks, status, stats and space
+// files; index.cpp wires.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/index/env.hpp"
+#include "core/index/index.hpp"
+#include "core/index/keys.hpp"
+#include "core/index/layout.hpp"
+#include "core/index/names.hpp"
+#include "core/index/row_check.hpp"
+#include "core/index/runs.hpp"
+#include "core/index/space.hpp"
+#include "core/index/tombstones.hpp"
+#include "core/index/txn.hpp"
+
+namespace tq {
+
+namespace index {
+inline std::int64_t row_count(const RowSelector& rows) {
+  switch (rows.by) {
+    case RowsBy::fresh:
+      return rows.count;
+    case RowsBy::index:
+      return static_cast<std::int64_t>(rows.indexes.size());
+    case RowsBy::key:
+      return static_cast<std::int64_t>(rows.keys.size());
+  }
+  return 0;
+}
+}  // namespace index
+
+struct Index::Impl {
+  std::shared_ptr<index::Env> env;
+  WriteGate& gate;
+  index::Format format;
+  index::KeyHasher hasher;
+  // Facts that cannot change once committed; replaced, not cleared, in a forked child (their mutexes may be held there).
+  struct Caches {
+    index::FieldNames fields;
+    index::PartitionFields partition_fields;
+    index::LayoutCache layouts;
+  };
+  std::unique_ptr<Caches> caches = std::make_unique<Caches>();
+
+  template <class Body>
+  auto write(index::Room room, Body&& body) {
+    return index::write(*env, gate, room, std::forward<Body>(body));
+  }
+
+  // The rows that a selector names, -1 where a key is unknown.
+  std::vector<RowIndex> find_rows(const index::Txn& txn, const index::Partition& partition, const RowSelector& rows,
+                                  index::DoomedRows& doomed) const;
+  Resolution resolve_in(const index::Txn& txn, const std::string& partition, const RowSelector& rows,
+                        const std::optional<std::vector<std::string>>& fields);
+  // Removes the records of rows (segments, ascending; those that do not exist are passed over) inside `txn`, the row count
+  // of the partition apart. Returns retired blocks.
+  std::vector<BlockRef> remove_rows(index::WriteTxn& txn, index::Partition& partition, std::span<const index::Segment> rows);
+  // Batches after the commit that doomed the rows, or the partition. Other processes may be at the same: every batch starts
+  // from what it finds.
+  std::vector<BlockRef> remove_doomed_rows(PartitionId partition);
+  std::vector<BlockRef> remove_doomed_partition(PartitionId partition);
+};
+
+}  // namespace tq

@@ -1,0 +1,64 @@
+// Wiring: creating, opening, and the child of a fork.
+#include "core/index/index.hpp"
+
+#include <sys/random.h>
+
+#include <cerrno>
+
+#include "core/index/impl.hpp"
+
+namespace tq {
+
+using namespace index;
+
+namespace {
+
+Format read_format(Env& env) {
+  const ReadTxn txn(env);
+  const auto value = txn.get(Key(Table::format));
+  if (!value) throw Error(ErrorCode::layout_mismatch, "the index is not a finished one of this system: its format is missing");
+  return Format::parse(*value);
+}
+
+}  // namespace
+
+void Index::create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes, std::uint32_t max_slots) {
+  if (max_slots == 0 || max_slots > 1u << BlockRef::slot_bits) {
+    throw Error(ErrorCode::invalid, "a session with " + std::to_string(max_slots) + " blocks; it holds 1 to " +
+                                        std::to_string(1u << BlockRef::slot_bits));
+  }
+  Format format;
+  format.payload_bytes = payload_bytes;
+  format.max_slots = max_slots;
+  if (getrandom(format.hash_seed, sizeof format.hash_seed, 0) != static_cast<ssize_t>(sizeof format.hash_seed)) {
+    throw Error::system("could not seed the index", errno);
+  }
+  Env::format(directory, index_bytes);
+  const std::shared_ptr<Env> env = Env::open(directory);
+  first_write(*env, format);
+}
+
+Index::Index(const std::string& directory, WriteGate& gate) {
+  auto env = Env::open(directory);
+  const Format format = read_format(*env);
+  KeyHasher hasher;
+  hasher.seed[0] = format.hash_seed[0];
+  hasher.seed[1] = format.hash_seed[1];
+  impl_.reset(new Impl{std::move(env), gate, format, hasher});
+}
+
+Index::~Index() = default;
+
+void Index::reopen_in_child() {
+  // A mutex of the caches may be held by a thread that does not exist here.
+  static_cast<void>(impl_->caches.release());
+  impl_->caches = std::make_unique<Impl::Caches>();
+  impl_->env->reopen_in_child();
+}
+
+int Index::check_readers() {
+  impl_->env->ensure_own();
+  return impl_->env->check_readers();
+}
+
+}  // namespace tq

@@ -1,0 +1,55 @@
+// The layouts of a block's fields: bytes in the block's record, and the parsed form that answers share.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/index/names.hpp"
+#include "core/index/records.hpp"
+#include "core/index/txn.hpp"
+
+namespace tq::index {
+
+// A published block, immutable: the same ref always parses to the same value, so it may be shared and kept.
+struct ParsedBlock {
+  BlockRef ref;
+  Span span;
+  std::int64_t n_rows = 0;
+  std::vector<FieldId> ids;  // ascending
+  std::vector<FieldLayout> layouts;
+
+  // Position of a field, or -1. `hint` is tried first: blocks of one answer mostly have the same fields.
+  std::int32_t find(FieldId id, std::int32_t hint) const;
+};
+
+// Throws Error(invalid) when a field lies outside of the block or its name is no name or stands twice.
+void check_layouts(const std::vector<FieldLayout>& fields, std::uint64_t block_nbytes, std::int64_t n_rows);
+
+// varint n | n x { varint id | u8 kind | varint data_offset, data_nbytes, row_nbytes, offsets_offset | varint, schema },
+// ascending by id. Names are those of the ids.
+std::string encode_layouts(const std::vector<FieldLayout>& fields, const std::vector<FieldId>& ids);
+
+// By ref, least recently parsed out first. Generations never repeat, so nothing in it can become wrong.
+class LayoutCache {
+ public:
+  // The blocks of `refs`, from the cache or parsed from the transaction.
+  std::vector<std::shared_ptr<const ParsedBlock>> blocks(const Txn& txn, FieldNames& names, const std::vector<BlockRef>& refs);
+
+ private:
+  static constexpr std::size_t max_fields = 1u << 16;  // layouts kept: about 10 MB
+
+  std::shared_ptr<const ParsedBlock> parse(const Txn& txn, FieldNames& names, BlockRef ref);
+  void keep(const std::vector<std::shared_ptr<const ParsedBlock>>& parsed);
+
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const ParsedBlock>> by_ref_;
+  std::list<std::uint64_t> order_;
+  std::size_t n_fields_ = 0;
+};
+
+}  // namespace tq::index

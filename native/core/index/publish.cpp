@@ -1,0 +1,197 @@
+// A put: block, cells, keys and tags become visible in one commit, or nothing does.
+#include "core/index/impl.hpp"
+#include "core/pause.hpp"
+
+namespace tq {
+namespace {
+
+using namespace index;
+
+void check_request(const PublishRequest& request) {
+  const RowSelector& rows = request.rows;
+  const auto n_keys = static_cast<std::int64_t>(rows.keys.size());
+  const auto invalid = [](const std::string& what) { throw Error(ErrorCode::invalid, what); };
+  switch (rows.by) {
+    case RowsBy::fresh:
+      if (rows.count < 0) invalid("a put of " + std::to_string(rows.count) + " rows");
+      if (n_keys != 0 && n_keys != rows.count) {
+        invalid(std::to_string(rows.count) + " new rows were given " + std::to_string(n_keys) + " keys");
+      }
+      break;
+    case RowsBy::index:
+      if (n_keys != 0) invalid("rows are addressed by index and by key at once");
+      break;
+    case RowsBy::key:
+      break;
+  }
+  if (row_count(rows) > max_run_rows) invalid("a put of " + std::to_string(row_count(rows)) + " rows; split it");
+  if (!request.tags.empty() && static_cast<std::int64_t>(request.tags.size()) != row_count(rows)) {
+    invalid(std::to_string(row_count(rows)) + " rows were given " + std::to_string(request.tags.size()) + " tag maps");
+  }
+  if (!request.reservation && !request.fields.empty()) invalid("fields were put without the block that holds them");
+  if (request.reservation && request.fields.empty()) invalid("a block was put without fields");
+  if (request.fields.size() > max_block_fields) {
+    invalid("a put of " + std::to_string(request.fields.size()) + " fields; at most " + std::to_string(max_block_fields) +
+            " go into one block");
+  }
+  if (request.reservation) check_layouts(request.fields, request.reservation->span.nbytes, row_count(rows));
+}
+
+// The parts of one publication; `run` is its transaction's body.
+class Publication {
+ public:
+  Publication(Index::Impl& impl, const PublishRequest& request, const HashedKeys* keys)
+      : impl_(impl), request_(request), keys_(keys) {}
+
+  PublishResult run(WriteTxn& txn) {
+    Partition partition = partition_to_write(txn, request_.partition);
+    find_rows(txn, partition);
+    if (request_.reservation && !take_pending(txn, request_.owner, *request_.reservation)) {
+      throw Error(ErrorCode::invalid, "the space reserved for this put is no longer its own: it was abandoned, published or "
+                                      "reclaimed before; reserve anew");
+    }
+    field_ids(txn, partition.id);
+    put_cells(txn, partition);
+    put_keys_and_tags(txn, partition);
+    txn.counters.puts += 1;
+    store_partition(txn, partition);
+    result_.partition_id = partition.id;
+    result_.partition_version = partition.record.version;
+    return std::move(result_);
+  }
+
+  const std::vector<FieldId>& fields() const { return fields_; }
+
+ private:
+  // Fills result_.indexes; rows from first_new_ on are new.
+  void find_rows(WriteTxn& txn, const Partition& partition) {
+    const RowSelector& rows = request_.rows;
+    first_new_ = txn.counters.next_row;
+    if (rows.by == RowsBy::index) {
+      result_.indexes = rows.indexes;
+    } else if (keys_ == nullptr) {
+      result_.indexes.assign(static_cast<std::size_t>(rows.count), -1);
+    } else {
+      DoomedRows doomed(txn, partition);
+      result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
+      if (rows.by == RowsBy::fresh || request_.exclusive_keys) refuse_known_keys();
+    }
+    if (rows.by == RowsBy::index) return;
+    for (RowIndex& row : result_.indexes) {
+      if (row == -1) row = txn.counters.next_row++;  // in the order of the call: the order of creation
+    }
+  }
+
+  void refuse_known_keys() const {
+    std::vector<std::string> known;
+    for (std::size_t i = 0; i < result_.indexes.size(); ++i) {
+      if (result_.indexes[i] != -1) known.push_back(request_.rows.keys[i]);
+    }
+    if (known.empty()) return;
+    Error error(ErrorCode::invalid, std::to_string(known.size()) + " of the keys exist already in partition '" +
+                                        request_.partition + "', the first of them '" + known.front().substr(0, 60) + "'");
+    error.names = std::move(known);
+    throw error;
+  }
+
+  void field_ids(WriteTxn& txn, PartitionId partition) {
+    ids_.clear();
+    for (const FieldLayout& field : request_.fields) ids_.push_back(ensure_field(txn, impl_.caches->fields, field.name));
+    fields_ = ids_;
+    std::sort(fields_.begin(), fields_.end());
+    impl_.caches->partition_fields.add(txn, partition, fields_);
+  }
+
+  void put_cells(WriteTxn& txn, Partition& partition) {
+    const BlockRef block = request_.reservation ? request_.reservation->block : BlockRef{};
+    std::vector<Segment> segments = make_segments(result_.indexes, false);
+    const auto fresh = std::partition_point(segments.begin(), segments.end(),
+                                            [&](const Segment& segment) { return segment.row < first_new_; });
+    LiveCells live;
+    RunRewriter rewriter(txn, partition.id, live);
+    refuse_doomed(txn, partition, {segments.begin(), fresh});
+    RewriteResult met = rewriter.plan({segments.begin(), fresh}, block, [&](const auto&...) { return &fields_; });
+    if (!met.missing.empty()) throw stale_rows(std::move(met.missing), "fields");
+    rewriter.apply();
+    for (auto segment = fresh; segment != segments.end(); ++segment) {
+      add_fresh_run(txn, partition.id, segment->row, segment->count, block, segment->block_row, fields_);
+    }
+    const std::int64_t n_new = txn.counters.next_row - first_new_;
+    txn.counters.rows += n_new;
+    partition.record.rows += n_new;
+    std::uint64_t removed = 0;
+    result_.retired = live.apply(txn, removed);
+    partition.record.live_bytes -= removed;
+    if (!request_.reservation) return;
+    BlockRecord record;
+    record.span = request_.reservation->span;
+    record.n_rows = result_.indexes.size();
+    record.cells = record.live_cells = record.n_rows * fields_.size();
+    record.partition = partition.id;
+    add_block(txn, block, record, encode_layouts(request_.fields, ids_));
+    if (record.live_cells == 0) result_.retired.push_back(block);
+    partition.record.live_bytes += record.live_bytes();
+  }
+
+  // Rows by key were looked up past the doomed ones; rows by index were not.
+  static void refuse_doomed(const Txn& txn, const Partition& partition, std::span<const Segment> segments) {
+    DoomedRows doomed(txn, partition);
+    if (!doomed.any()) return;
+    std::vector<RowIndex> missing;
+    for (const Segment& segment : segments) {
+      for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) {
+        if (doomed.contains(row)) missing.push_back(row);
+      }
+    }
+    if (!missing.empty()) throw stale_rows(std::move(missing), "fields");
+  }
+
+  void put_keys_and_tags(WriteTxn& txn, Partition& partition) {
+    std::vector<RowUpdate> updates;
+    for (std::size_t i = 0; i < result_.indexes.size(); ++i) {
+      RowUpdate update{result_.indexes[i], {}, {}, false};
+      if (keys_ != nullptr && update.row >= first_new_) update.key = request_.rows.keys[i];
+      if (!request_.tags.empty()) update.tags = request_.tags[i];
+      if (!update.key.empty() || !update.tags.empty()) updates.push_back(update);
+    }
+    const auto by_row = [](const RowUpdate& a, const RowUpdate& b) { return a.row < b.row; };
+    if (!std::is_sorted(updates.begin(), updates.end(), by_row)) std::sort(updates.begin(), updates.end(), by_row);
+    RowInfoWriter(txn, partition.id).apply(updates);
+    if (keys_ == nullptr) return;
+    add_keys(txn, partition.id, *keys_, result_.indexes, first_new_);
+    partition.record.keyed_rows += txn.counters.next_row - first_new_;
+  }
+
+  Index::Impl& impl_;
+  const PublishRequest& request_;
+  const HashedKeys* keys_;
+  RowIndex first_new_ = 0;
+  std::vector<FieldId> ids_;     // in the order of request_.fields
+  std::vector<FieldId> fields_;  // ascending
+  PublishResult result_;
+};
+
+}  // namespace
+
+PublishResult Index::publish(const PublishRequest& request) {
+  check_request(request);
+  // Hashed and checked before the write lock is taken.
+  std::optional<HashedKeys> keys;
+  if (!request.rows.keys.empty()) {
+    keys.emplace(impl_->hasher, request.rows.keys);
+    check_new_keys(*keys);
+  }
+  std::vector<FieldId> fields;
+  PublishResult result = impl_->write(Room::put, [&](WriteTxn& txn) {
+    Publication publication(*impl_, request, keys ? &*keys : nullptr);
+    PublishResult published = publication.run(txn);
+    fields = publication.fields();
+    TQ_PAUSE("index.publish.before_commit");
+    return published;
+  });
+  impl_->caches->partition_fields.remember(result.partition_id, fields);
+  TQ_PAUSE("index.publish.after_commit");
+  return result;
+}
+
+}  // namespace tq

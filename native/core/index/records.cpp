@@ -1,0 +1,91 @@
+#include "core/index/records.hpp"
+
+namespace tq::index {
+
+Format Format::parse(std::string_view bytes) {
+  if (bytes.size() < 12 || load<std::uint64_t>(bytes.data()) != format_magic) {
+    throw Error(ErrorCode::layout_mismatch, "the index is not one of this system; attach to a session directory that it made");
+  }
+  Reader in(bytes.substr(8));
+  if (const auto version = in.number<std::uint32_t>(); version != format_version) {
+    throw Error(ErrorCode::layout_mismatch, "the index has format " + std::to_string(version) + " and this build reads format " +
+                                                std::to_string(format_version) + "; attach with the build that created it");
+  }
+  Format format;
+  format.payload_bytes = in.number<std::uint64_t>();
+  format.max_slots = in.number<std::uint32_t>();
+  for (auto& word : format.hash_seed) word = in.number<std::uint64_t>();
+  in.expect_end();
+  return format;
+}
+
+std::string Format::encode() const {
+  Writer out;
+  out.number(format_magic).number(format_version).number(payload_bytes).number(max_slots);
+  return std::string(out.number(hash_seed[0]).number(hash_seed[1]).view());
+}
+
+Counters Counters::parse(std::string_view bytes) {
+  if (bytes.size() != sizeof(Counters)) corrupt("counters of another size");
+  Counters counters;
+  std::memcpy(&counters, bytes.data(), sizeof counters);
+  return counters;
+}
+
+PartitionRecord PartitionRecord::parse(std::string_view bytes) {
+  Reader in(bytes);
+  PartitionRecord record;
+  record.version = in.number<std::uint64_t>();
+  record.rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  record.keyed_rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  record.live_bytes = in.number<std::uint64_t>();
+  record.doomed_rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  record.name = in.bytes(in.left());
+  return record;
+}
+
+std::string PartitionRecord::encode() const {
+  Writer out;
+  out.number(version).number(static_cast<std::uint64_t>(rows)).number(static_cast<std::uint64_t>(keyed_rows));
+  return std::string(out.number(live_bytes).number(static_cast<std::uint64_t>(doomed_rows)).bytes(name).view());
+}
+
+BlockRecord BlockRecord::parse(std::string_view bytes) {
+  Reader in(bytes);
+  BlockRecord record;
+  record.span.offset = in.number<std::uint64_t>();
+  record.span.nbytes = in.number<std::uint64_t>();
+  record.n_rows = in.number<std::uint64_t>();
+  record.cells = in.number<std::uint64_t>();
+  record.live_cells = in.number<std::uint64_t>();
+  record.partition = in.number<std::uint32_t>();
+  in.number<std::uint32_t>();
+  if (record.live_cells > record.cells) corrupt("a block with more live cells than cells");
+  return record;
+}
+
+void BlockRecord::encode_to(Writer& writer) const {
+  writer.number(span.offset).number(span.nbytes).number(n_rows).number(cells).number(live_cells);
+  writer.number(partition).number(std::uint32_t{0});
+}
+
+std::uint64_t BlockRecord::live_bytes() const {
+  __extension__ using Wide = unsigned __int128;
+  return cells == 0 ? 0 : static_cast<std::uint64_t>(static_cast<Wide>(span.nbytes) * live_cells / cells);
+}
+
+TaskRecord TaskRecord::parse(std::string_view bytes) {
+  Reader in(bytes);
+  TaskRecord record;
+  record.id = in.number<std::uint64_t>();
+  record.version = in.number<std::uint64_t>();
+  record.sampler_state = in.bytes(in.left());
+  return record;
+}
+
+std::string TaskRecord::encode() const {
+  Writer out;
+  return std::string(out.number(id).number(version).bytes(sampler_state).view());
+}
+
+}  // namespace tq::index

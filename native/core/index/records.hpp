@@ -1,0 +1,89 @@
+// The fixed records of the index and their bytes. Layouts, runs and rowinfo chunks have files of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "core/index/bytes.hpp"
+#include "core/types.hpp"
+
+namespace tq::index {
+
+inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
+inline constexpr std::uint32_t format_version = 1;
+
+// Written once by `create`, checked by whoever opens.
+struct Format {
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t max_slots = 0;      // words of the block table
+  std::uint64_t hash_seed[2] = {};  // of the key hash: random per session, so that keys cannot be made to collide
+
+  static Format parse(std::string_view bytes);  // Error(layout_mismatch) when it is another version's
+  std::string encode() const;
+};
+
+// One value, rewritten by almost every transaction. The struct's bytes are the record.
+struct Counters {
+  std::int64_t next_row = 0;
+  std::uint64_t next_generation = 1;
+  std::uint64_t next_partition = 1;
+  std::uint64_t next_field = 1;
+  std::uint64_t next_task = 1;
+  std::uint64_t next_slot = 0;
+  std::uint64_t reserved_bytes = 0;  // the end of the part of the segment that is backed
+  std::uint64_t used_bytes = 0;      // spans of published blocks
+  std::uint64_t live_bytes = 0;      // of them, the share of cells that rows still name
+  std::uint64_t pending_bytes = 0;
+  std::uint64_t retired_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t puts = 0;
+  std::int64_t rows = 0;
+  std::uint64_t partitions = 0;
+
+  static Counters parse(std::string_view bytes);
+  std::string_view view() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
+  friend bool operator==(const Counters&, const Counters&) = default;
+};
+static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
+static_assert(sizeof(Counters) == 15 * 8);
+
+struct PartitionRecord {
+  std::uint64_t version = 0;
+  std::int64_t rows = 0;         // without the doomed ones
+  std::int64_t keyed_rows = 0;   // doomed ones count until their records are removed
+  std::uint64_t live_bytes = 0;  // share of its blocks that its cells name
+  std::int64_t doomed_rows = 0;  // cleared, their records not yet removed: see tombstones.hpp
+  std::string name;
+
+  static PartitionRecord parse(std::string_view bytes);
+  std::string encode() const;
+};
+
+// The head of a block's record; the layouts of its fields follow (layout.hpp). A block belongs to one partition.
+struct BlockRecord {
+  static constexpr std::size_t nbytes_encoded = 6 * 8;
+  Span span;
+  std::uint64_t n_rows = 0;
+  std::uint64_t cells = 0;       // as published
+  std::uint64_t live_cells = 0;  // of them, named by a run; the block is retired when none is
+  PartitionId partition = 0;
+
+  static BlockRecord parse(std::string_view bytes);  // the head; the rest is `layout_bytes`
+  static std::string_view layout_bytes(std::string_view bytes) { return bytes.substr(nbytes_encoded); }
+  void encode_to(Writer& writer) const;
+  // The bytes of the span that live cells stand for. Sums of it stay exact: every change adds the difference of two.
+  std::uint64_t live_bytes() const;
+};
+
+struct TaskRecord {
+  std::uint64_t id = 0;  // numbers the task's bitmaps
+  std::uint64_t version = 0;
+  std::string sampler_state;
+
+  static TaskRecord parse(std::string_view bytes);
+  std::string encode() const;
+};
+
+}  // namespace tq::index

@@ -1,0 +1,103 @@
+// The methods of Index that give out and take back bytes of the payload segment.
+#include "core/index/impl.hpp"
+#include "core/pause.hpp"
+
+namespace tq {
+
+using namespace index;
+
+std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner) {
+  return impl_->write(Room::put, [&](WriteTxn& txn) -> std::optional<Reservation> {
+    const auto span = take_extent(txn, nbytes);
+    if (!span) return std::nullopt;
+    const std::uint32_t slot = take_slot(txn, impl_->format.max_slots);
+    const Reservation reservation{*span, BlockRef::make(txn.counters.next_generation++, slot)};
+    add_pending(txn, owner, reservation);
+    TQ_PAUSE("index.reserve.before_commit");
+    return reservation;
+  });
+}
+
+void Index::grow(std::uint64_t new_reserved_bytes) {
+  if (new_reserved_bytes > impl_->format.payload_bytes) {
+    throw Error(ErrorCode::invalid, "the segment cannot be backed up to " + std::to_string(new_reserved_bytes) + " bytes; it has " +
+                                        std::to_string(impl_->format.payload_bytes));
+  }
+  impl_->write(Room::release, [&](WriteTxn& txn) {
+    const std::uint64_t reserved = txn.counters.reserved_bytes;
+    if (new_reserved_bytes > reserved) {
+      give_extent(txn, {reserved, new_reserved_bytes - reserved});
+      txn.counters.reserved_bytes = new_reserved_bytes;
+    }
+    return true;
+  });
+}
+
+void Index::abandon(const Reservation& reservation, OwnerId owner) {
+  impl_->write(Room::release, [&](WriteTxn& txn) {
+    if (take_pending(txn, owner, reservation)) give_back(txn, reservation);
+    return true;
+  });
+}
+
+std::vector<Reservation> Index::abandon_owner(OwnerId owner) {
+  std::vector<Reservation> all;
+  for (bool more = true; more;) {
+    const std::vector<Reservation> batch = impl_->write(Room::release, [&](WriteTxn& txn) {
+      std::vector<Reservation> pending = pending_of(txn, owner);
+      const std::size_t limit = clear_units(txn);
+      more = pending.size() > limit;
+      if (more) pending.resize(limit);
+      for (const Reservation& reservation : pending) {
+        take_pending(txn, owner, reservation);
+        give_back(txn, reservation);
+      }
+      return pending;
+    });
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  return all;
+}
+
+std::vector<BlockRef> Index::retired() {
+  const ReadTxn txn(*impl_->env);
+  return list_retired(txn);
+}
+
+std::uint64_t Index::free_retired(const std::vector<BlockRef>& unleased) {
+  std::uint64_t nbytes = 0;
+  for (std::size_t at = 0; at < unleased.size();) {
+    std::size_t end = at;
+    nbytes += impl_->write(Room::release, [&](WriteTxn& txn) {
+      std::uint64_t freed = 0;
+      end = std::min(unleased.size(), at + clear_units(txn));
+      for (std::size_t i = at; i < end; ++i) freed += free_retired_block(txn, unleased[i]);
+      TQ_PAUSE("index.free.before_commit");
+      return freed;
+    });
+    at = end;
+  }
+  return nbytes;
+}
+
+std::vector<std::pair<OwnerId, std::uint64_t>> Index::pending_by_owner() {
+  const ReadTxn txn(*impl_->env);
+  std::vector<std::pair<OwnerId, std::uint64_t>> owners;
+  Cursor cursor(txn, Table::pending);
+  for (bool found = cursor.seek(Key(Table::pending)); found; found = cursor.next()) {
+    const OwnerId owner = key_u64(cursor.tail(), 0);
+    if (owners.empty() || owners.back().first != owner) owners.emplace_back(owner, 0);
+    owners.back().second += Reader(cursor.value()).number<std::uint64_t>();
+  }
+  return owners;
+}
+
+std::vector<Span> Index::block_spans(const std::vector<BlockRef>& blocks) {
+  const ReadTxn txn(*impl_->env);
+  std::vector<Span> spans;
+  spans.reserve(blocks.size());
+  for (const BlockRef block : blocks) spans.push_back(block_span(txn, block));
+  return spans;
+}
+
+}  // namespace tq

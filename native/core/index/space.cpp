@@ -1,0 +1,220 @@
+#include "core/index/space.hpp"
+
+#include <algorithm>
+
+namespace tq::index {
+namespace {
+
+constexpr std::uint64_t rounded_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::string number_value(std::uint64_t value) {
+  Writer out;
+  return std::string(out.number(value).view());
+}
+
+void add_free(WriteTxn& txn, Span span) {
+  if (span.nbytes == 0) return;
+  txn.put(Key(Table::extents_by_offset).u64(span.offset), number_value(span.nbytes));
+  txn.put(Key(Table::extents_by_size).u64(span.nbytes).u64(span.offset), {});
+}
+
+void remove_free(WriteTxn& txn, Span span) {
+  txn.erase(Key(Table::extents_by_offset).u64(span.offset));
+  txn.erase(Key(Table::extents_by_size).u64(span.nbytes).u64(span.offset));
+}
+
+Span free_span(const Cursor& cursor) { return {key_u64(cursor.tail(), 0), Reader(cursor.value()).number<std::uint64_t>()}; }
+
+// The smallest free extent in which `nbytes` fit at a multiple of `alignment`.
+std::optional<Span> best_fit(const WriteTxn& txn, std::uint64_t nbytes, std::uint64_t alignment) {
+  Cursor cursor(txn, Table::extents_by_size);
+  for (bool found = cursor.seek(Key(Table::extents_by_size).u64(nbytes).u64(0)); found; found = cursor.next()) {
+    const Span span{key_u64(cursor.tail(), 8), key_u64(cursor.tail(), 0)};
+    if (rounded_up(span.offset, alignment) - span.offset + nbytes <= span.nbytes) return span;
+  }
+  return std::nullopt;
+}
+
+Key pending_key(OwnerId owner, std::uint64_t offset) { return Key(Table::pending).u64(owner).u64(offset); }
+Key retired_key(BlockRef ref) { return Key(Table::retired).u64(ref.word); }
+
+void add_retired(WriteTxn& txn, BlockRef ref, Span span) {
+  Writer out;
+  txn.put(retired_key(ref), out.number(span.offset).number(span.nbytes).view());
+  txn.counters.retired_bytes += span.nbytes;
+}
+
+Span parse_span(std::string_view value) {
+  Reader in(value);
+  const auto offset = in.number<std::uint64_t>();
+  const auto nbytes = in.number<std::uint64_t>();
+  in.expect_end();
+  return {offset, nbytes};
+}
+
+}  // namespace
+
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes) {
+  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
+  if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
+  // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
+  nbytes = std::max(rounded_up(nbytes, unit), small_nbytes);
+  const auto found = best_fit(txn, nbytes, unit);
+  if (!found) return std::nullopt;
+  remove_free(txn, *found);
+  const std::uint64_t start = rounded_up(found->offset, unit);
+  add_free(txn, {found->offset, start - found->offset});
+  add_free(txn, {start + nbytes, found->offset + found->nbytes - (start + nbytes)});
+  txn.counters.free_bytes -= nbytes;
+  return Span{start, nbytes};
+}
+
+void give_extent(WriteTxn& txn, Span span) {
+  if (span.nbytes == 0) return;
+  txn.counters.free_bytes += span.nbytes;
+  std::optional<Span> right;
+  std::optional<Span> left;
+  {
+    Cursor cursor(txn, Table::extents_by_offset);
+    const Key key = Key(Table::extents_by_offset).u64(span.offset);
+    if (cursor.seek(key)) right = free_span(cursor);
+    if (cursor.last_before(key)) left = free_span(cursor);
+  }
+  if ((right && right->offset < span.offset + span.nbytes) || (left && left->offset + left->nbytes > span.offset)) {
+    corrupt("a freed span overlaps a free one");
+  }
+  if (right && right->offset == span.offset + span.nbytes) {
+    remove_free(txn, *right);
+    span.nbytes += right->nbytes;
+  }
+  if (left && left->offset + left->nbytes == span.offset) {
+    remove_free(txn, *left);
+    span = {left->offset, left->nbytes + span.nbytes};
+  }
+  add_free(txn, span);
+}
+
+std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots) {
+  std::optional<std::uint32_t> slot;
+  {
+    Cursor cursor(txn, Table::free_slots);
+    if (cursor.seek(Key(Table::free_slots))) slot = key_u32(cursor.tail(), 0);
+  }
+  if (slot) {
+    txn.erase(Key(Table::free_slots).u32(*slot));
+    return *slot;
+  }
+  if (txn.counters.next_slot >= max_slots) {
+    throw Error(ErrorCode::index_full, "all " + std::to_string(max_slots) +
+                                           " blocks that the session can hold are in use; clear rows that are no longer needed, "
+                                           "or put more rows at a time (a put is one block)");
+  }
+  return static_cast<std::uint32_t>(txn.counters.next_slot++);
+}
+
+void give_slot(WriteTxn& txn, std::uint32_t slot) { txn.put(Key(Table::free_slots).u32(slot), {}); }
+
+void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) {
+  Writer out;
+  txn.put(pending_key(owner, reservation.span.offset), out.number(reservation.span.nbytes).number(reservation.block.word).view());
+  txn.counters.pending_bytes += reservation.span.nbytes;
+}
+
+bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) {
+  const Key key = pending_key(owner, reservation.span.offset);
+  const auto value = txn.get(key);
+  if (!value) return false;
+  Reader in(*value);
+  const auto nbytes = in.number<std::uint64_t>();
+  if (nbytes != reservation.span.nbytes || in.number<std::uint64_t>() != reservation.block.word) return false;
+  txn.erase(key);
+  txn.counters.pending_bytes -= nbytes;
+  return true;
+}
+
+std::vector<Reservation> pending_of(const Txn& txn, OwnerId owner) {
+  std::vector<Reservation> list;
+  Cursor cursor(txn, Table::pending);
+  for (bool found = cursor.seek(pending_key(owner, 0)); found && key_u64(cursor.tail(), 0) == owner; found = cursor.next()) {
+    Reader in(cursor.value());
+    const Span span{key_u64(cursor.tail(), 8), in.number<std::uint64_t>()};
+    list.push_back({span, BlockRef{in.number<std::uint64_t>()}});
+  }
+  return list;
+}
+
+void give_back(WriteTxn& txn, const Reservation& reservation) {
+  give_extent(txn, reservation.span);
+  give_slot(txn, reservation.block.slot());
+}
+
+std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::uint64_t& live_bytes_removed) {
+  std::sort(removed_.begin(), removed_.end());
+  std::vector<BlockRef> retired;
+  Writer out;
+  for (std::size_t i = 0; i < removed_.size();) {
+    const BlockRef ref{removed_[i].first};
+    std::uint64_t cells = 0;
+    for (; i < removed_.size() && removed_[i].first == ref.word; ++i) cells += removed_[i].second;
+    const Key key = Key(Table::blocks).u64(ref.word);
+    const auto value = txn.get(key);
+    if (!value) corrupt("a cell names a block that is not there");
+    BlockRecord record = BlockRecord::parse(*value);
+    if (record.live_cells < cells) corrupt("a block loses more cells than it has");
+    const std::uint64_t before = record.live_bytes();
+    record.live_cells -= cells;
+    const std::uint64_t gone = before - record.live_bytes();
+    live_bytes_removed += gone;
+    txn.counters.live_bytes -= gone;
+    if (record.live_cells == 0) {
+      txn.erase(key);
+      txn.counters.used_bytes -= record.span.nbytes;
+      add_retired(txn, ref, record.span);
+      retired.push_back(ref);
+    } else {
+      out.clear();
+      record.encode_to(out);
+      out.bytes(BlockRecord::layout_bytes(*value));
+      txn.put(key, out.view());
+    }
+  }
+  removed_.clear();
+  return retired;
+}
+
+void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts) {
+  if (record.live_cells == 0) return add_retired(txn, ref, record.span);
+  Writer out;
+  record.encode_to(out);
+  txn.put(Key(Table::blocks).u64(ref.word), out.bytes(layouts).view());
+  txn.counters.used_bytes += record.span.nbytes;
+  txn.counters.live_bytes += record.live_bytes();
+}
+
+Span block_span(const Txn& txn, BlockRef ref) {
+  if (const auto value = txn.get(Key(Table::blocks).u64(ref.word))) return BlockRecord::parse(*value).span;
+  if (const auto value = txn.get(retired_key(ref))) return parse_span(*value);
+  return {};
+}
+
+std::vector<BlockRef> list_retired(const Txn& txn) {
+  std::vector<BlockRef> list;
+  Cursor cursor(txn, Table::retired);
+  for (bool found = cursor.seek(Key(Table::retired)); found; found = cursor.next()) {
+    list.push_back(BlockRef{key_u64(cursor.tail(), 0)});
+  }
+  return list;
+}
+
+std::uint64_t free_retired_block(WriteTxn& txn, BlockRef ref) {
+  const auto value = txn.get(retired_key(ref));
+  if (!value) return 0;
+  const Span span = parse_span(*value);
+  txn.erase(retired_key(ref));
+  txn.counters.retired_bytes -= span.nbytes;
+  give_extent(txn, span);
+  give_slot(txn, ref.slot());
+  return span.nbytes;
+}
+
+}  // namespace tq::index

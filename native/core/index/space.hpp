@@ -1,0 +1,60 @@
+// Who has which bytes of the payload segment: free extents, pending reservations, published blocks, retired blocks.
+// Everything here runs inside the caller's write transaction; at every commit
+//   free + pending + used (published) + retired = reserved,   byte for byte.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/index/index.hpp"
+#include "core/index/txn.hpp"
+
+namespace tq::index {
+
+// Spans from this size on start at a page and are whole pages, so that they can be mapped; smaller ones share pages.
+inline constexpr std::uint64_t page_aligned_from = 64u << 10;
+inline constexpr std::uint64_t page_nbytes = 4096;
+inline constexpr std::uint64_t small_nbytes = 64;
+
+
+// Best fit, lowest offset among equals. nullopt: no free extent holds it.
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes);
+// Joined with free neighbours. Overlap with a free extent is Error(corrupt): somebody freed a span twice.
+void give_extent(WriteTxn& txn, Span span);
+
+// A slot of the block table; Error(index_full) when all `max_slots` are taken.
+std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots);
+void give_slot(WriteTxn& txn, std::uint32_t slot);
+
+void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation);
+// Takes the reservation off the pending list; false when it is not listed (given back or reclaimed before).
+bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation);
+std::vector<Reservation> pending_of(const Txn& txn, OwnerId owner);
+// Extent and slot of a reservation that is no longer pending go back.
+void give_back(WriteTxn& txn, const Reservation& reservation);
+
+// Live cells of blocks change by what a transaction does to runs; collected here and applied once per block.
+class LiveCells {
+ public:
+  void remove(BlockRef block, std::uint64_t cells) { removed_.emplace_back(block.word, cells); }
+  // Updates the blocks; those without a live cell move to `retired` and are returned. Returns also, by reference, the
+  // live bytes that went. The number of blocks touched is `size()` at most.
+  std::vector<BlockRef> apply(WriteTxn& txn, std::uint64_t& live_bytes_removed);
+  std::size_t size() const { return removed_.size(); }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> removed_;
+};
+
+// Publishes a block all of whose cells in `live_cells` are named by runs of this transaction. None: it is retired at once.
+void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts);
+
+// Where a block lies, published or retired; an empty span when it is neither.
+Span block_span(const Txn& txn, BlockRef ref);
+
+std::vector<BlockRef> list_retired(const Txn& txn);
+// Frees extent and slot of a retired block; 0 when it is not listed, else its bytes.
+std::uint64_t free_retired_block(WriteTxn& txn, BlockRef ref);
+
+}  // namespace tq::index

@@ -1,0 +1,46 @@
+// Counts of what is where. Kept by every transaction, so that reading them costs nothing that grows.
+#include "core/index/impl.hpp"
+
+namespace tq {
+
+using namespace index;
+
+IndexStats Index::stats() {
+  const ReadTxn txn(*impl_->env);
+  const auto value = txn.get(Key(Table::counters));
+  if (!value) corrupt("the counters are missing");
+  const Counters counters = Counters::parse(*value);
+  IndexStats stats;
+  stats.used_bytes = counters.used_bytes;
+  stats.live_bytes = counters.live_bytes;
+  stats.pending_bytes = counters.pending_bytes;
+  stats.retired_bytes = counters.retired_bytes;
+  stats.free_bytes = counters.free_bytes;
+  stats.reserved_bytes = counters.reserved_bytes;
+  stats.puts = counters.puts;
+  stats.rows = counters.rows;
+  stats.partitions = counters.partitions;
+  {
+    Cursor cursor(txn, Table::extents_by_size);
+    // The last record of the table: the largest free span.
+    if (cursor.last_before(Key(Table::extents_by_size).u64(~std::uint64_t{0}).u64(~std::uint64_t{0}))) {
+      stats.largest_free = key_u64(cursor.tail(), 0);
+    }
+  }
+  stats.index_used_bytes = txn.used_pages() * impl_->env->page_nbytes();
+  stats.index_total_bytes = impl_->env->total_pages() * impl_->env->page_nbytes();
+  return stats;
+}
+
+std::vector<Index::PartitionStats> Index::partition_stats() {
+  const ReadTxn txn(*impl_->env);
+  std::vector<PartitionStats> all;
+  Cursor cursor(txn, Table::partitions);
+  for (bool found = cursor.seek(Key(Table::partitions)); found; found = cursor.next()) {
+    PartitionRecord record = PartitionRecord::parse(cursor.value());
+    all.push_back({std::move(record.name), record.rows, record.live_bytes, record.keyed_rows});
+  }
+  return all;
+}
+
+}  // namespace tq

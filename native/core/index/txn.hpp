@@ -1,0 +1,127 @@
+// Transactions and cursors over the tables. Values are views into LMDB's pages: valid until the transaction ends and, in
+// a write transaction, until its next write.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "core/gate.hpp"
+#include "core/index/env.hpp"
+#include "core/index/records.hpp"
+#include "core/index/tables.hpp"
+
+namespace tq::index {
+
+class Txn {
+ public:
+  Txn(const Txn&) = delete;
+  Txn& operator=(const Txn&) = delete;
+
+  std::optional<std::string_view> get(const Key& key) const;
+  Env& env() const { return env_; }
+  MDB_txn* raw() const { return txn_; }
+  // Pages of the index that hold records (those of LMDB's own trees included).
+  std::uint64_t used_pages() const;
+
+ protected:
+  explicit Txn(Env& env) : env_(env) { env.ensure_own(); }
+  ~Txn() = default;
+
+  Env& env_;
+  MDB_txn* txn_ = nullptr;
+};
+
+class ReadTxn : public Txn {
+ public:
+  explicit ReadTxn(Env& env);
+  ~ReadTxn() { env_.give_reader(txn_); }
+};
+
+// How far a transaction may eat into the pages kept free for clears: puts stop at the reserve, marks (consumption,
+// tags of the sampler) at half of it, what gives space back is never refused.
+enum class Room { put, mark, release };
+
+// The gate is entered before the transaction begins and left after it ended; without `commit` it is aborted.
+class WriteTxn : public Txn {
+ public:
+  WriteTxn(Env& env, WriteGate& gate);
+  ~WriteTxn();
+
+  void put(const Key& key, std::string_view value);
+  // Puts where nothing is; else returns what is there.
+  std::optional<std::string_view> insert(const Key& key, std::string_view value);
+  void erase(const Key& key);  // a missing key is Error(corrupt): the tables name each other
+  bool erase_if_present(const Key& key);
+  void commit(Room room);
+
+  Counters counters;  // as read at begin; stored by commit when changed
+
+ private:
+  class Entered {
+   public:
+    explicit Entered(WriteGate& gate) : gate_(gate) { gate_.enter(); }
+    ~Entered() { gate_.leave(); }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    WriteGate& gate_;
+  };
+  void check_room(Room room) const;
+
+  Entered entered_;
+  Counters stored_;
+};
+
+// Writes the first records of a fresh index: the format and the counters.
+void first_write(Env& env, const Format& format);
+
+// Pages that only clears may use, and how many records a transaction that clears may touch, given the pages that are free
+// now: at least so many that a clear fits into the reserve. See txn.cpp.
+std::uint64_t reserve_pages(std::uint64_t total_pages);
+std::size_t clear_units(const Txn& txn);
+
+// Walks one table. Every move says whether it stands on a record of the table.
+class Cursor {
+ public:
+  Cursor(const Txn& txn, Table table);
+  ~Cursor() { mdb_cursor_close(cursor_); }
+  Cursor(const Cursor&) = delete;
+  Cursor& operator=(const Cursor&) = delete;
+
+  bool seek(const Key& key) { return move(key.view(), MDB_SET_RANGE); }  // the first record at or after the key
+  bool find(const Key& key) { return move(key.view(), MDB_SET_KEY); }
+  bool next() { return move({}, MDB_NEXT); }
+  bool previous() { return move({}, MDB_PREV); }
+  bool last_before(const Key& key);  // the last record before the key
+  void erase();                      // write transactions only; then next() stands on the record that followed
+
+  std::string_view tail() const { return key_.substr(1); }  // the key without the table's prefix
+  std::string_view value() const { return value_; }
+
+ private:
+  bool move(std::string_view key, MDB_cursor_op op);
+
+  MDB_cursor* cursor_ = nullptr;
+  char prefix_;
+  std::string_view key_;
+  std::string_view value_;
+};
+
+// Runs `body(txn)` in a write transaction of its own and commits. When the map is full and dead readers pinned pages of
+// it, their slots are cleared and the body runs once more: it must start from what it finds in the transaction.
+template <class Body>
+auto write(Env& env, WriteGate& gate, Room room, Body&& body) {
+  for (bool again = true;; again = false) {
+    try {
+      WriteTxn txn(env, gate);
+      auto result = body(txn);
+      txn.commit(room);
+      return result;
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::index_full || !again || env.check_readers() == 0) throw;
+    }
+  }
+}
+
+}  // namespace tq::index
