@@ -56,7 +56,8 @@ def plan_put(batch: Any, n_rows: int | None = None) -> PutPlan:
 def encode_column(leaf: Leaf, value: Any, n_rows: int) -> EncodedField | None:
     """One column as a field; None for what is one value of the whole batch."""
     if isinstance(value, torch.Tensor):
-        return encode_nested(leaf, value, n_rows) if value.is_nested else encode_dense(leaf, value, n_rows)
+        nested = None if type(value) is torch.Tensor and not value.is_nested else encode_nested(leaf, value, n_rows)
+        return encode_dense(leaf, value, n_rows) if nested is None else nested
     if isinstance(value, RowList):
         return _encode_row_list(leaf, value)
     if isinstance(value, NonTensorStack):

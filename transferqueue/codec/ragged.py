@@ -19,6 +19,7 @@ from transferqueue.codec.dense import check_storable, is_plain_bytes, row_mismat
 from transferqueue.codec.dtypes import name_of
 from transferqueue.codec.encoded_field import EncodedField
 from transferqueue.codec.field_tree import Leaf
+from transferqueue.codec.nested_tensors import JaggedParts, jagged_parts
 from transferqueue.codec.tensor_rows import encode_tensor_rows
 
 if TYPE_CHECKING:
@@ -27,25 +28,28 @@ if TYPE_CHECKING:
 _ragged_schema = lru_cache(maxsize=4096)(forms.schema_bytes)
 
 
-def encode_nested(leaf: Leaf, tensor: torch.Tensor, n_rows: int) -> EncodedField:
-    """A nested tensor of either layout with `n_rows` rows; the layout and the ragged dimension are recorded."""
-    check_storable(leaf.name, tensor)
-    rows = int(tensor.size(0))
+def encode_nested(leaf: Leaf, tensor: torch.Tensor, n_rows: int) -> EncodedField | None:
+    """A nested tensor of either layout with `n_rows` rows; the layout and the ragged dimension are recorded.
+
+    None for a tensor that is not nested.
+    """
+    jagged = jagged_parts(tensor)
+    if jagged is None and not tensor.is_nested:
+        return None
+    rows = int(tensor.size(0)) if jagged is None else len(jagged.offsets) - 1
     if rows != n_rows:
         raise row_mismatch(leaf.name, rows, n_rows)
-    tensor = tensor.detach()
-    return _encode_jagged(leaf, tensor) if tensor.layout is torch.jagged else _encode_strided(leaf, tensor)
+    check_storable(leaf.name, tensor if jagged is None else jagged.values)
+    return _encode_strided(leaf, tensor.detach()) if jagged is None else _encode_jagged(leaf, jagged)
 
 
 def _schema(leaf: Leaf, form: str, dtype: torch.dtype, shape: tuple[int, ...] | None, headers: bool) -> bytes:
     return _ragged_schema(form, name_of(dtype), shape, headers, False, leaf.path, leaf.inner_batch)
 
 
-def _encode_jagged(leaf: Leaf, tensor: Any) -> EncodedField:
-    ragged = int(tensor._ragged_idx) - 1  # counted within a row
-    values = tensor.values()
-    offsets = tensor.offsets().cpu().numpy().astype(np.int64)
-    lengths = tensor.lengths()  # set where rows do not fill the space between offsets
+def _encode_jagged(leaf: Leaf, jagged: JaggedParts) -> EncodedField:
+    values, stored_offsets, lengths, ragged = jagged
+    offsets = stored_offsets.cpu().numpy().astype(np.int64)
     row_shape = list(values.shape)
     row_shape[ragged] = -1
     by_row = values.movedim(ragged, 0)
@@ -85,7 +89,8 @@ def _encode_jagged(leaf: Leaf, tensor: Any) -> EncodedField:
 
 
 def _encode_strided(leaf: Leaf, tensor: Any) -> EncodedField:
-    sizes = tensor._nested_tensor_size().cpu().numpy().reshape(tensor.size(0), -1)
+    rows = int(tensor.size(0))
+    sizes = tensor._nested_tensor_size().cpu().numpy().reshape(rows, -1) if rows else np.empty((0, 1), dtype=np.int64)
     shape = common_shape(sizes)
     differing = shape.count(-1)
     if not shape or differing > 1 or 0 in shape:

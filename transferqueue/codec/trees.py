@@ -11,7 +11,14 @@ import msgspec
 import numpy as np
 import torch
 
-from transferqueue.codec.dtypes import from_number, is_storable, number_of, numpy_from_text, numpy_to_text
+from transferqueue.codec.dtypes import (
+    copies_as_bytes,
+    from_number,
+    is_storable,
+    number_of,
+    numpy_from_text,
+    numpy_to_text,
+)
 from transferqueue.codec.packed_rows import TREE, Buffer, PackedRow, RowBuffers
 from transferqueue.codec.values import is_exact
 from transferqueue.errors import CorruptSegmentError, TransferQueueError
@@ -42,8 +49,14 @@ def unpack_tree(skeleton: memoryview, buffers: RowBuffers) -> Any:
 
 def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """A tensor's values in order as a uint8 array; copies only what is not contiguous in CPU memory."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    flat: np.ndarray[Any, Any] = plain.reshape(-1).view(torch.uint8).numpy()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if copies_as_bytes(plain.dtype):
+        plain = plain.view(torch.uint8)
+    plain = plain.contiguous()
+    if not plain.numel():
+        return np.empty(0, dtype=np.uint8)
+    # as_strided, since a tensor of one element is contiguous whatever its strides are, and keeps them in reshape.
+    flat: np.ndarray[Any, Any] = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
     return flat
 
 
@@ -91,8 +104,10 @@ class _Writer:
             array = np.ascontiguousarray(value)
             entry = [self._add(array), numpy_to_text(value.dtype), list(value.shape)]
             return msgspec.msgpack.Ext(_ARRAY, _encoder.encode(entry))
-        if kind in (np.str_, np.bytes_):  # as text: an array of them would drop zeros at the end
-            return msgspec.msgpack.Ext(_SCALAR, _encoder.encode([None, value.item()]))
+        if kind is np.str_ or kind is np.bytes_:
+            # As text, not as an array's element, and not by item(): both drop zeros at the end.
+            plain = (str if kind is np.str_ else bytes).__getitem__(value, slice(None))
+            return msgspec.msgpack.Ext(_SCALAR, _encoder.encode([None, plain]))
         if isinstance(value, np.generic) and not value.dtype.hasobject and kind is value.dtype.type:
             return msgspec.msgpack.Ext(_SCALAR, _encoder.encode([numpy_to_text(value.dtype), value.tobytes()]))
         raise NotATree
