@@ -18,42 +18,116 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         alloc as alloc,
+    )
+    from transferqueue.calls import (
         async_alloc as async_alloc,
+    )
+    from transferqueue.calls import (
         async_check_consumption_status as async_check_consumption_status,
+    )
+    from transferqueue.calls import (
         async_check_production_status as async_check_production_status,
+    )
+    from transferqueue.calls import (
         async_clear_partition as async_clear_partition,
+    )
+    from transferqueue.calls import (
         async_clear_samples as async_clear_samples,
+    )
+    from transferqueue.calls import (
         async_coalesce as async_coalesce,
+    )
+    from transferqueue.calls import (
         async_get_consumption_status as async_get_consumption_status,
+    )
+    from transferqueue.calls import (
         async_get_data as async_get_data,
+    )
+    from transferqueue.calls import (
         async_get_meta as async_get_meta,
+    )
+    from transferqueue.calls import (
         async_get_partition_list as async_get_partition_list,
+    )
+    from transferqueue.calls import (
         async_get_production_status as async_get_production_status,
+    )
+    from transferqueue.calls import (
         async_kv_retrieve_keys as async_kv_retrieve_keys,
+    )
+    from transferqueue.calls import (
         async_kv_retrieve_meta as async_kv_retrieve_meta,
+    )
+    from transferqueue.calls import (
         async_put as async_put,
+    )
+    from transferqueue.calls import (
         async_reset_consumption as async_reset_consumption,
+    )
+    from transferqueue.calls import (
         async_set_custom_meta as async_set_custom_meta,
+    )
+    from transferqueue.calls import (
         async_stats as async_stats,
+    )
+    from transferqueue.calls import (
         async_trim as async_trim,
+    )
+    from transferqueue.calls import (
         async_wait as async_wait,
+    )
+    from transferqueue.calls import (
         check_consumption_status as check_consumption_status,
+    )
+    from transferqueue.calls import (
         check_production_status as check_production_status,
+    )
+    from transferqueue.calls import (
         clear_partition as clear_partition,
+    )
+    from transferqueue.calls import (
         clear_samples as clear_samples,
+    )
+    from transferqueue.calls import (
         coalesce as coalesce,
+    )
+    from transferqueue.calls import (
         get_consumption_status as get_consumption_status,
+    )
+    from transferqueue.calls import (
         get_data as get_data,
+    )
+    from transferqueue.calls import (
         get_meta as get_meta,
+    )
+    from transferqueue.calls import (
         get_partition_list as get_partition_list,
+    )
+    from transferqueue.calls import (
         get_production_status as get_production_status,
+    )
+    from transferqueue.calls import (
         kv_retrieve_keys as kv_retrieve_keys,
+    )
+    from transferqueue.calls import (
         kv_retrieve_meta as kv_retrieve_meta,
+    )
+    from transferqueue.calls import (
         put as put,
+    )
+    from transferqueue.calls import (
         reset_consumption as reset_consumption,
+    )
+    from transferqueue.calls import (
         set_custom_meta as set_custom_meta,
+    )
+    from transferqueue.calls import (
         stats as stats,
+    )
+    from transferqueue.calls import (
         trim as trim,
+    )
+    from transferqueue.calls import (
         wait as wait,
     )
     from transferqueue.client import (
@@ -67,41 +141,95 @@ if TYPE_CHECKING:
     )
     from transferqueue.conversions import (
         async_batch_meta2kv_batch_meta as async_batch_meta2kv_batch_meta,
+    )
+    from transferqueue.conversions import (
         async_kv_batch_meta2batch_meta as async_kv_batch_meta2batch_meta,
+    )
+    from transferqueue.conversions import (
         batch_meta2kv_batch_meta as batch_meta2kv_batch_meta,
+    )
+    from transferqueue.conversions import (
         kv_batch_meta2batch_meta as kv_batch_meta2batch_meta,
     )
     from transferqueue.errors import (
         ClosedError as ClosedError,
+    )
+    from transferqueue.errors import (
         CorruptSegmentError as CorruptSegmentError,
+    )
+    from transferqueue.errors import (
         DataLostError as DataLostError,
+    )
+    from transferqueue.errors import (
         FieldNotReadyError as FieldNotReadyError,
+    )
+    from transferqueue.errors import (
         KeyNotFoundError as KeyNotFoundError,
+    )
+    from transferqueue.errors import (
         LayoutMismatchError as LayoutMismatchError,
+    )
+    from transferqueue.errors import (
         PartitionNotFoundError as PartitionNotFoundError,
+    )
+    from transferqueue.errors import (
         SchemaMismatchError as SchemaMismatchError,
+    )
+    from transferqueue.errors import (
         SessionNotFoundError as SessionNotFoundError,
+    )
+    from transferqueue.errors import (
         StaleMetadataError as StaleMetadataError,
+    )
+    from transferqueue.errors import (
         StorageFullError as StorageFullError,
+    )
+    from transferqueue.errors import (
         TransferQueueError as TransferQueueError,
+    )
+    from transferqueue.errors import (
         TransferTimeoutError as TransferTimeoutError,
     )
     from transferqueue.kv import (
         async_kv_batch_get as async_kv_batch_get,
+    )
+    from transferqueue.kv import (
         async_kv_batch_get_by_meta as async_kv_batch_get_by_meta,
+    )
+    from transferqueue.kv import (
         async_kv_batch_put as async_kv_batch_put,
+    )
+    from transferqueue.kv import (
         async_kv_clear as async_kv_clear,
+    )
+    from transferqueue.kv import (
         async_kv_list as async_kv_list,
+    )
+    from transferqueue.kv import (
         async_kv_put as async_kv_put,
+    )
+    from transferqueue.kv import (
         kv_batch_get as kv_batch_get,
+    )
+    from transferqueue.kv import (
         kv_batch_get_by_meta as kv_batch_get_by_meta,
+    )
+    from transferqueue.kv import (
         kv_batch_put as kv_batch_put,
+    )
+    from transferqueue.kv import (
         kv_clear as kv_clear,
+    )
+    from transferqueue.kv import (
         kv_list as kv_list,
+    )
+    from transferqueue.kv import (
         kv_put as kv_put,
     )
     from transferqueue.metadata import (
         BatchMeta as BatchMeta,
+    )
+    from transferqueue.metadata import (
         KVBatchMeta as KVBatchMeta,
     )
     from transferqueue.read_report import (
@@ -109,14 +237,26 @@ if TYPE_CHECKING:
     )
     from transferqueue.samplers import (
         BaseSampler as BaseSampler,
+    )
+    from transferqueue.samplers import (
         GRPOGroupNSampler as GRPOGroupNSampler,
+    )
+    from transferqueue.samplers import (
         SequentialSampler as SequentialSampler,
     )
     from transferqueue.session import (
         Session as Session,
+    )
+    from transferqueue.session import (
         attach as attach,
+    )
+    from transferqueue.session import (
         close as close,
+    )
+    from transferqueue.session import (
         get_client as get_client,
+    )
+    from transferqueue.session import (
         init as init,
     )
 
@@ -163,7 +303,7 @@ try:
 except _distributions.PackageNotFoundError:  # a source tree on the path
     __version__ = "0+unknown"
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "__version__",
     *_MODULE_OF,
 ]

@@ -9,18 +9,21 @@ loop that made the call, so one client serves any number of loops, one after ano
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from transferqueue._native import Store
-from transferqueue.waiting import SLICE_S, Sleep, Steps, version_of, word_of
 from transferqueue.errors import ClosedError, TransferQueueError
 from transferqueue.logs import get_logger
+from transferqueue.waiting import SLICE_S, Sleep, Steps, version_of, word_of
+
+if TYPE_CHECKING:
+    from transferqueue._native import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,10 +123,8 @@ class _Waiter:
         self.until_s = until_s if sleep.until_s is None else min(until_s, sleep.until_s)
 
     def wake(self) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._complete)
-        except RuntimeError:
-            pass  # its loop was closed: nobody waits any more
 
     def _complete(self) -> None:
         if not self.future.done():

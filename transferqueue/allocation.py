@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from transferqueue._native import FieldLayout, Reservation
+from transferqueue._native import FieldLayout
 from transferqueue.codec import plan_put
 from transferqueue.codec.alloc_plan import AllocPlan
 from transferqueue.errors import SchemaMismatchError, name_some
@@ -17,10 +17,12 @@ from transferqueue.errors import SchemaMismatchError, name_some
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
+    from transferqueue._native import Reservation
+
 Meta = TypeVar("Meta")
 # publish(reservation, layouts, schemas, batch info, tags) -> metadata
-Publish = Callable[[Reservation, list[FieldLayout], dict[str, Any], dict[str, Any], Any], Meta]
-Reserve = Callable[[int], Reservation]
+Publish = Callable[["Reservation", list[FieldLayout], dict[str, Any], dict[str, Any], Any], Meta]
+Reserve = Callable[[int], "Reservation"]
 
 _PAGE = 4096
 _SLACK_FROM_NBYTES = 64 << 10
@@ -96,7 +98,8 @@ class Allocation(Generic[Meta]):
             clash = {layout.name for layout in added.layouts} & {layout.name for layout in self._plan.layouts}
             if clash:
                 raise SchemaMismatchError(
-                    f"extra has fields that the allocation has too: {name_some(sorted(clash))}", fields=tuple(sorted(clash))
+                    f"extra has fields that the allocation has too: {name_some(sorted(clash))}",
+                    fields=tuple(sorted(clash)),
                 )
         layouts = list(self._plan.layouts)
         schemas = dict(self._plan.field_schema)
@@ -181,5 +184,3 @@ def _moved(layout: FieldLayout, base: int) -> FieldLayout:
         layout.offsets_offset + base,
         layout.schema,
     )
-
-

@@ -85,7 +85,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     try:
         if not session.service.start():
             raise TransferQueueError(f"session {session.name!r} has a storage service already")
-        print(f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}", flush=True)
+        print(
+            f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}",
+            flush=True,
+        )
         while not asked_to_stop.wait(1.0):
             if session.attachment.store.ended:
                 break
@@ -109,7 +112,9 @@ def _list(arguments: argparse.Namespace) -> int:
         started = datetime.fromtimestamp(description.created_s).strftime("%Y-%m-%d %H:%M:%S")
         size = format_size(int(description.config.get("storage.size", 0)))
         where = description.payload_directory or "/dev/shm"
-        rows.append([paths.name, "in use" if in_use else "dead", started, f"{size} in {where}", str(description.creator_pid)])
+        rows.append(
+            [paths.name, "in use" if in_use else "dead", started, f"{size} in {where}", str(description.creator_pid)]
+        )
     _table(["session", "state", "started", "size", "creator pid"], rows)
     return 0
 
@@ -134,8 +139,13 @@ def _stats(arguments: argparse.Namespace) -> int:
     finally:
         attachment.detach()
     print(f"session {attachment.paths.name}")
-    _table(["", ""], [[name, format_size(value) if name.endswith("bytes") else str(value)] for name, value in figures.items()])
-    _table(list(partitions[0]) if partitions else ["name"], [[str(value) for value in row.values()] for row in partitions])
+    _table(
+        ["", ""],
+        [[name, format_size(value) if name.endswith("bytes") else str(value)] for name, value in figures.items()],
+    )
+    _table(
+        list(partitions[0]) if partitions else ["name"], [[str(value) for value in row.values()] for row in partitions]
+    )
     rows = [
         [
             str(client["pid"]) + (" (this command)" if client["owner"] == store.owner else ""),
@@ -176,7 +186,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     rows = []
     for at, index in enumerate(listing.indexes[: arguments.rows]):
         row = position.get(int(index))
-        have = [name for name, flag in zip(fields, ready[row]) if flag] if row is not None else []
+        have = [name for name, flag in zip(fields, ready[row], strict=True) if flag] if row is not None else []
         try:
             tags = str(decoder.decode(listing.tags[at]))
         except ValueError:

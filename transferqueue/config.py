@@ -154,7 +154,7 @@ class ControllerConfig:
     """``sampler``: a BaseSampler class, an instance, or the name of a built-in. ``polling_mode``: a fetch that finds
     too few rows returns empty metadata at once instead of waiting."""
 
-    sampler: Any = _key(_anything, "SequentialSampler")
+    sampler: Any = _key(_anything, "SequentialSampler")  # noqa: RUF009  (a field, made by _key)
     polling_mode: bool = _key(_flag, False)
 
 

@@ -73,8 +73,8 @@ class Session:
         return self.attachment.closed
 
     def close(self) -> None:
-        """Lets go of the session; by its creator, ends it for everybody: calls of others raise SessionNotFoundError from
-        then on. Tensors that anybody holds stay readable. Idempotent."""
+        """Lets go of the session; by its creator, ends it for everybody: calls of others raise SessionNotFoundError
+        from then on. Tensors that anybody holds stay readable. Idempotent."""
         with _process.guard:
             if _process.session is self:
                 _process.session = None
@@ -134,7 +134,11 @@ _process = _Process()
 
 
 def init(
-    config: Config | Mapping[str, Any] | None = None, *, session: str | None = None, adopt: bool = True, **overrides: Any
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    session: str | None = None,
+    adopt: bool = True,
+    **overrides: Any,
 ) -> Session:
     """Creates or joins this process's session; called again, returns the same one.
 
@@ -187,8 +191,8 @@ def attach(name: str) -> Session:
         if current is not None:
             if current.name != name:
                 raise SessionNotFoundError(
-                    f"session {name!r} was asked for, but this process is attached to session {current.name!r}; a process "
-                    "has one session at a time: close that one first, or use metadata of it",
+                    f"session {name!r} was asked for, but this process is attached to session {current.name!r}; a "
+                    "process has one session at a time: close that one first, or use metadata of it",
                     session=name,
                     found=current.name,
                 )

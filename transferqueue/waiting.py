@@ -10,10 +10,12 @@ import functools
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from transferqueue._native import Store
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+
+if TYPE_CHECKING:
+    from transferqueue._native import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from transferqueue._native import RAGGED, Resolved
+from transferqueue._native import RAGGED
 from transferqueue.aio import asynchronous
 from transferqueue.client.conditions import WaitCalls
 from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
-from transferqueue.waiting import Steps, blocking
 from transferqueue.codec.encoded_field import EncodedField, place
 from transferqueue.codec.schema import read_schema
 from transferqueue.metadata import BatchMeta
+from transferqueue.waiting import Steps, blocking
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
 
 
 class CoalesceCalls(WaitCalls):
@@ -50,16 +53,16 @@ class CoalesceCalls(WaitCalls):
             try:
                 self._usable(resolved, partition, names, raise_missing=True)
                 scattered = [number for number in range(len(names)) if len(resolved.pieces(number)) > 1]
-                movable = [(number, field) for number in scattered if (field := _gathered(resolved, number)) is not None]
+                movable = [
+                    (number, field) for number in scattered if (field := _gathered(resolved, number)) is not None
+                ]
                 if movable:
                     yield from self._move(resolved, movable, timeout)
             finally:
                 resolved.release()
         return meta
 
-    def _move(
-        self, resolved: Resolved, movable: list[tuple[int, EncodedField]], timeout: float | None
-    ) -> Steps[int]:
+    def _move(self, resolved: Resolved, movable: list[tuple[int, EncodedField]], timeout: float | None) -> Steps[int]:
         nbytes = place([field for _, field in movable])
         reservation = yield from self._reserve(nbytes, timeout)
         try:
@@ -89,7 +92,7 @@ def _gathered(resolved: Resolved, number: int) -> EncodedField | None:
     if len({(schema.key, schema.path, schema.inner_batch) for schema in schemas}) > 1:
         return None
     # Of rows that describe themselves some puts may have needed pickle: the joint schema says so.
-    schema = next((layout.schema for layout, read in zip(known, schemas) if read.pickled), known[0].schema)
+    schema = next((layout.schema for layout, read in zip(known, schemas, strict=True) if read.pickled), known[0].schema)
     sizes = resolved.row_nbytes(number, pieces)
     total = int(sizes.sum())
     if known[0].kind != RAGGED:

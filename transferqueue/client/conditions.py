@@ -11,9 +11,9 @@ from transferqueue.client.keyed import KeyedCalls
 from transferqueue.client.reads import describe_missing
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.rows import stale
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
 
 
 class WaitCalls(KeyedCalls):
@@ -65,7 +65,7 @@ class WaitCalls(KeyedCalls):
                 return self._keys_ready(partition, listed, names)
             if metadata is not None:
                 return self._rows_ready(partition, metadata, names)
-            assert count is not None  # noqa: S101  (narrowing: exactly one was given)
+            assert count is not None
             return self._any_ready(partition, count, names, task_name)
 
         def too_late() -> TransferTimeoutError:
@@ -125,7 +125,7 @@ class WaitCalls(KeyedCalls):
             return f"{there} of {count} are there", max(0, count - there)
         indexes = None if metadata is None else as_indexes(metadata.index_array)
         resolved = self._store.resolve(partition, indexes=indexes, keys=keys, fields=fields, lease=False)
-        unknown = [key for key, index in zip(keys or [], resolved.indexes.tolist()) if index < 0]
+        unknown = [key for key, index in zip(keys or [], resolved.indexes.tolist(), strict=False) if index < 0]
         if unknown:
             return f"keys {name_some(unknown)} do not exist", unknown
         missing = Coverage(resolved).missing(fields)

@@ -17,10 +17,10 @@ from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_names, check_partition, refuse_duplicates
 from transferqueue.client.row_meta import batch_meta
 from transferqueue.client.rows import RowCalls, Status
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
 from transferqueue.errors import TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta, FieldSchema
 from transferqueue.samplers.registry import SamplerRun
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
 
 _FREE_TRIES = 4
 _TASK_LOCK_TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ class PartitionView:
     def get_custom_meta(self, indexes: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Tags by global index."""
         listed = [int(index) for index in indexes]
-        return dict(zip(listed, self._client._tags_of(self._partition, as_indexes(listed))))
+        return dict(zip(listed, self._client._tags_of(self._partition, as_indexes(listed)), strict=True))
 
 
 class ConsumptionCalls(RowCalls):
@@ -110,9 +110,9 @@ class ConsumptionCalls(RowCalls):
 
         def too_late() -> TransferTimeoutError:
             return TransferTimeoutError(
-                f"waited {timeout} s for {batch_size} rows of partition {partition!r} that have {name_some(fields)} and are "
-                f"not consumed by task {task!r}; there are {ready_rows} and the sampler did not make a batch of them. Wait "
-                "longer (timeout=), take fewer (partial=True), or poll (polling_mode=True)",
+                f"waited {timeout} s for {batch_size} rows of partition {partition!r} that have {name_some(fields)} "
+                f"and are not consumed by task {task!r}; there are {ready_rows}, of which the sampler made no batch. "
+                "Wait longer (timeout=), take fewer (partial=True), or poll (polling_mode=True)",
                 timeout_s=timeout,
                 missing=max(0, batch_size - ready_rows),
             )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from transferqueue._native import Store
 from transferqueue.aio import AsyncRunner
 from transferqueue.config import Config
 from transferqueue.errors import ClosedError, PartitionNotFoundError, SessionNotFoundError, name_some
@@ -18,6 +17,9 @@ from transferqueue.samplers.base import BaseSampler
 from transferqueue.samplers.registry import load_sampler
 from transferqueue.storage.attachment import Attachment
 from transferqueue.tag_maps import TagDecoder
+
+if TYPE_CHECKING:
+    from transferqueue._native import Store
 
 Indexes = npt.NDArray[np.int64]
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.tensorclass import is_non_tensor
 
-from transferqueue._native import Resolved
 from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.reads import describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
 from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, parsed
 from transferqueue.codec import plan_put
 from transferqueue.errors import FieldNotReadyError, SchemaMismatchError, TransferTimeoutError, name_some
 from transferqueue.metadata import KVBatchMeta
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
 
 
 class KeyedCalls(WriteCalls):
@@ -59,7 +61,7 @@ class KeyedCalls(WriteCalls):
             check_batch(fields)
             if tuple(fields.batch_size)[:1] != (1,):
                 raise SchemaMismatchError(
-                    f"kv_put stores one row; the TensorDict has batch size {list(fields.batch_size)} (use kv_batch_put)",
+                    f"kv_put stores one row, the TensorDict has batch size {list(fields.batch_size)}: use kv_batch_put",
                     expected=1,
                     found=tuple(fields.batch_size),
                 )
@@ -163,7 +165,7 @@ class KeyedCalls(WriteCalls):
         read_mode = self._read_mode(mode, device)
         if missing == "skip":
             found, indexes = self._store.find_keys(partition, listed)
-            listed = [key for key, index in zip(listed, indexes.tolist()) if found and index >= 0]
+            listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
             if not listed:
                 return TensorDict({}, batch_size=[0])
         if timeout is None:
@@ -177,7 +179,11 @@ class KeyedCalls(WriteCalls):
                     return None  # may come: whoever puts it wakes us
 
             resolved, names = yield from wait_until(
-                self._store, partition, deadline(timeout), look, lambda: self._keys_timeout(partition, listed, fields, timeout)
+                self._store,
+                partition,
+                deadline(timeout),
+                look,
+                lambda: self._keys_timeout(partition, listed, fields, timeout),
             )
         batch, _, _ = self._decode(resolved, names, read_mode)
         return batch if device is None else batch.to(device)
@@ -212,7 +218,7 @@ class KeyedCalls(WriteCalls):
             listing = store.list_rows(partition)
             if listing.partition_found:
                 tags = self._tags.decode_all(listing.tags)
-                listed[partition] = {key: row for key, row in zip(listing.keys, tags) if key is not None}
+                listed[partition] = {key: row for key, row in zip(listing.keys, tags, strict=True) if key is not None}
         return listed
 
     def kv_clear(self, keys: str | list[str], partition_id: str) -> None:
@@ -220,16 +226,14 @@ class KeyedCalls(WriteCalls):
         store, listed = self._open(), check_keys(keys, distinct=False)
         store.clear_rows(check_partition(partition_id), keys=list(dict.fromkeys(listed)))
 
-    def _resolve_keys(
-        self, partition: str, keys: list[str], fields: list[str] | None
-    ) -> tuple[Resolved, list[str]]:
+    def _resolve_keys(self, partition: str, keys: list[str], fields: list[str] | None) -> tuple[Resolved, list[str]]:
         """Rows that all exist and have the fields, leased; else an error and no lease."""
         resolved = self._store.resolve(partition, keys=keys, fields=fields)
         try:
             if not resolved.partition_found:
                 raise self._unknown_partition(partition)
             if (resolved.indexes < 0).any():
-                unknown = [key for key, index in zip(keys, resolved.indexes.tolist()) if index < 0]
+                unknown = [key for key, index in zip(keys, resolved.indexes.tolist(), strict=True) if index < 0]
                 raise self._unknown_keys(list(dict.fromkeys(unknown)), partition)
             coverage = Coverage(resolved)
             if fields is None:
@@ -248,11 +252,11 @@ class KeyedCalls(WriteCalls):
     def _nothing_in_common(
         self, partition: str, keys: list[str], resolved: Resolved, coverage: Coverage
     ) -> FieldNotReadyError:
-        without = [key for key, ready in zip(keys, _has_any(resolved, coverage)) if not ready]
+        without = [key for key, ready in zip(keys, _has_any(resolved, coverage), strict=True) if not ready]
         what = f"keys {name_some(without)} have no data" if without else "the keys have no field in common"
         return FieldNotReadyError(
-            f"partition {partition!r}: {what}, so there is nothing to read that is ready on all of them; name the fields "
-            "with select_fields, or wait with timeout=",
+            f"partition {partition!r}: {what}, so there is nothing to read that is ready on all of them; name the "
+            "fields with select_fields, or wait with timeout=",
             keys=tuple(without or keys),
             rows=tuple(resolved.indexes.tolist()),
             partition_id=partition,
@@ -262,9 +266,11 @@ class KeyedCalls(WriteCalls):
         self, partition: str, keys: list[str], fields: list[str] | None, timeout: float | None
     ) -> TransferTimeoutError:
         resolved = self._store.resolve(partition, keys=keys, fields=fields, lease=False)
-        unknown = [key for key, index in zip(keys, resolved.indexes.tolist()) if index < 0]
+        unknown = [key for key, index in zip(keys, resolved.indexes.tolist(), strict=True) if index < 0]
         missing = {} if unknown else Coverage(resolved).missing(fields or [])
-        what = f"keys {name_some(unknown)} do not exist" if unknown else describe_missing(resolved, missing) or "no data"
+        what = (
+            f"keys {name_some(unknown)} do not exist" if unknown else describe_missing(resolved, missing) or "no data"
+        )
         return TransferTimeoutError(
             f"waited {timeout} s for {len(keys)} keys of partition {partition!r}: {what}",
             timeout_s=timeout,
@@ -283,7 +289,7 @@ class KeyedCalls(WriteCalls):
             unknown = [name for name in wanted if fields is not None and name not in fields]
             if unknown:
                 raise ValueError(
-                    f"select_fields {name_some(unknown)} not found among the fields of the metadata: {name_some(fields or [])}"
+                    f"select_fields {name_some(unknown)} not found among the metadata's fields {name_some(fields or [])}"
                 )
             fields = wanted
         return list(meta.keys), meta.partition_id, fields or None
@@ -306,7 +312,7 @@ def _as_column(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.is_nested:
             raise ValueError(
-                f"field {name!r} is a nested tensor, which holds several rows: put it with kv_batch_put and a TensorDict"
+                f"field {name!r} is a nested tensor, which holds several rows: use kv_batch_put with a TensorDict"
             )
         return value.unsqueeze(0)
     return [value.data if is_non_tensor(value) else value]

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
-from transferqueue._native import Resolved
 from transferqueue.aio import asynchronous
 from transferqueue.client.consumption import ConsumptionCalls
 from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
 from transferqueue.client.row_choice import join_rows
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.rows import stale
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
 from transferqueue.codec import decode, decode_empty
 from transferqueue.config import READ_MODES
 from transferqueue.errors import FieldNotReadyError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta
 from transferqueue.read_report import ReadReport
+from transferqueue.waiting import Steps, blocking, deadline, wait_until
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
 
 
 class ReadCalls(ConsumptionCalls):
@@ -96,10 +98,14 @@ class ReadCalls(ConsumptionCalls):
 
             if timeout is None:
                 resolved = look()
-                assert resolved is not None  # noqa: S101  (narrowing: what is missing raised above)
+                assert resolved is not None
             else:
                 resolved = yield from wait_until(
-                    self._store, partition, until_s, look, partial(self._read_timeout, partition, indexes, names, timeout)
+                    self._store,
+                    partition,
+                    until_s,
+                    look,
+                    partial(self._read_timeout, partition, indexes, names, timeout),
                 )
             looked_s = time.perf_counter() - started_s
             batch, viewed, copied = self._decode(resolved, names, mode)
@@ -189,9 +195,11 @@ class ReadCalls(ConsumptionCalls):
     def row_shapes(self, metadata: BatchMeta, field: str) -> list[tuple[int, ...]]:
         """The shape of each row of a field, read from what is stored (payload is mapped, not copied)."""
         column = self.get_data(metadata, fields=[field], mode="shared").get(field)
-        return [tuple(row.shape) for row in column.unbind(0)] if isinstance(column, torch.Tensor) else [
-            tuple(getattr(row, "shape", ())) for row in column.tolist()
-        ]
+        return (
+            [tuple(row.shape) for row in column.unbind(0)]
+            if isinstance(column, torch.Tensor)
+            else [tuple(getattr(row, "shape", ())) for row in column.tolist()]
+        )
 
     async_get_data = asynchronous(get_data)
     async_get_data_with_report = asynchronous(get_data_with_report)
@@ -215,8 +223,8 @@ def not_ready(
     """The error for fields that are unknown or not produced yet."""
     positions = sorted({row for rows in missing.values() for row in rows})
     return FieldNotReadyError(
-        f"partition {partition!r}: {describe_missing(resolved, missing)}. Unknown fields look the same as fields that were "
-        "not produced yet; timeout= waits for them",
+        f"partition {partition!r}: {describe_missing(resolved, missing)}. Unknown fields look the same as fields that "
+        "were not produced yet; timeout= waits for them",
         fields=tuple(missing),
         rows=tuple(int(resolved.indexes[row]) for row in positions),
         keys=() if keys is None else tuple(keys[row] for row in positions),

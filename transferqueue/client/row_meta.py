@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from transferqueue._native import Resolved
 from transferqueue.codec import schema_dict
 from transferqueue.metadata import BatchMeta, FieldSchema
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
 
 Indexes = npt.NDArray[np.int64]
 Ready = npt.NDArray[np.bool_]

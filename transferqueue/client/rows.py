@@ -91,11 +91,8 @@ class RowCalls(ClientCore):
             KeyNotFoundError: keys that do not exist. PartitionNotFoundError: no such partition.
         """
         store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
-        if create:
-            indexes = store.publish(partition, keys=listed).indexes
-        else:
-            indexes = self._find(listed, partition, missing)
-        return self._meta_of_rows(partition, indexes, None)
+        found = store.publish(partition, keys=listed).indexes if create else self._find(listed, partition, missing)
+        return self._meta_of_rows(partition, as_indexes(found), None)
 
     def kv_retrieve_keys(self, global_indexes: int | Sequence[int], partition_id: str) -> list[str | None]:
         """The key of each row; None for a row without a key, and for one that does not exist.
@@ -167,13 +164,14 @@ class RowCalls(ClientCore):
         if not found:
             raise self._unknown_partition(partition)
         if (indexes < 0).any():
-            raise self._unknown_keys([key for key, index in zip(keys, indexes.tolist()) if index < 0], partition)
+            unknown = [key for key, index in zip(keys, indexes.tolist(), strict=True) if index < 0]
+            raise self._unknown_keys(unknown, partition)
         return as_indexes(indexes)
 
     def _unknown_keys(self, unknown: Sequence[str], partition: str) -> KeyNotFoundError:
         return KeyNotFoundError(
-            f"partition {partition!r} has no {'key' if len(unknown) == 1 else 'keys'} {name_some(unknown)}: never put, or "
-            "cleared. missing='skip' leaves unknown keys out",
+            f"partition {partition!r} has no {'key' if len(unknown) == 1 else 'keys'} {name_some(unknown)}: never put, "
+            "or cleared. missing='skip' leaves unknown keys out",
             keys=tuple(unknown),
             partition_id=partition,
         )
@@ -209,8 +207,8 @@ def stale(partition: str, rows: Indexes) -> StaleMetadataError:
     """The error for rows that were cleared since the metadata was made."""
     listed = [int(row) for row in rows]
     return StaleMetadataError(
-        f"{len(listed)} {'row' if len(listed) == 1 else 'rows'} of partition {partition!r} were cleared after this metadata "
-        f"was made: global indexes {name_some(listed)}. Indexes are never used again; ask for new metadata",
+        f"rows of partition {partition!r} were cleared after this metadata was made: {len(listed)} global indexes, "
+        f"{name_some(listed)}. Indexes are never used again; ask for new metadata",
         rows=tuple(listed),
         partition_id=partition,
     )

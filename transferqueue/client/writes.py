@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tensordict import NonTensorStack, TensorDictBase, is_tensor_collection
 from tensordict.tensorclass import is_non_tensor
 
-from transferqueue._native import FieldLayout, PublishResult, Reservation
 from transferqueue.aio import asynchronous
 from transferqueue.allocation import Allocation, reserved_nbytes
-from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_keys, check_partition, refuse_duplicates
+from transferqueue.client.core import (
+    Indexes,
+    as_indexes,
+    check_batch_meta,
+    check_keys,
+    check_partition,
+    refuse_duplicates,
+)
 from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
 from transferqueue.client.row_meta import batch_meta
-from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
 from transferqueue.codec import PutPlan, plan_alloc, plan_put
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
 from transferqueue.tag_maps import encode_tags
+from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
+
+if TYPE_CHECKING:
+    from transferqueue._native import FieldLayout, PublishResult, Reservation
 
 # A dropped view frees room without a commit, so nobody is woken by it: whoever waits for room looks this often.
 _ROOM_LOOK_S = 0.05
@@ -60,7 +69,7 @@ class WriteCalls(ReadCalls):
             StaleMetadataError: a row of `metadata` was cleared; nothing is stored.
             StorageFullError: no room within `timeout`; nothing is stored.
         """
-        store = self._open()
+        self._open()
         check_batch(data)
         rows = int(data.batch_size[0])
         if metadata is None:
@@ -145,7 +154,11 @@ class WriteCalls(ReadCalls):
         plan = plan_alloc(fields, rows)
 
         def publish(
-            reservation: Reservation, layouts: list[FieldLayout], schemas: dict[str, Any], info: dict[str, Any], tags: Any
+            reservation: Reservation,
+            layouts: list[FieldLayout],
+            schemas: dict[str, Any],
+            info: dict[str, Any],
+            tags: Any,
         ) -> Any:
             encoded = encode_row_tags(tags, rows)
             done = self._open().publish(

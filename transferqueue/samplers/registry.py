@@ -97,7 +97,8 @@ class SamplerRun:
             return [int(index) for index in sampled], [int(index) for index in consumed]
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{type(self._sampler).__name__}.sample must return (sampled, consumed), two lists of indexes; got {answer!r}"
+                f"{type(self._sampler).__name__}.sample must return (sampled, consumed), two lists of indexes; "
+                f"got {answer!r}"
             ) from error
 
     def state(self) -> bytes:

@@ -60,12 +60,14 @@ class StorageService:
                 return False
             self._lock = lock
             self._stopping = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._stopping,), name="transferqueue-service", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, args=(self._stopping,), name="transferqueue-service", daemon=True
+            )
             self._thread.start()
             return True
 
     def start_if_missing(self) -> None:
-        """Called with every client call: looks once in two seconds whether the session's service died, and takes over."""
+        """Called with every client call: looks once in two seconds whether the session's service died, takes over."""
         if self._thread is None and time.monotonic() >= self._next_look_s and self.start():
             _log.info("session %r had no storage service; this process runs it now", self._paths.name)
 

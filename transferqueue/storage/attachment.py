@@ -1,8 +1,8 @@
 """One process's hold on a session: the lock that says so, and the native store.
 
-Fork: a child shares the parent's lock description, so either's death would go unnoticed while the other lives. Before
-a fork a second description is locked; the child keeps that one and the parent closes it: there is no moment at which the
-child holds nothing.
+Fork: a child shares the parent's lock description, so either's death would go unnoticed while the other lives.
+Before a fork a second description is locked; the child keeps that one and the parent closes it: there is no moment at
+which the child holds nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ class Attachment:
     """
 
     def __init__(
-        self, paths: SessionPaths, description: SessionDescription, lock: SessionLock, store: _native.Store, *, observer: bool = False
+        self,
+        paths: SessionPaths,
+        description: SessionDescription,
+        lock: SessionLock,
+        store: _native.Store,
+        *,
+        observer: bool = False,
     ) -> None:
         self.paths = paths
         self.description = description
@@ -127,16 +133,14 @@ def _after_fork_in_child() -> None:
         attachment._continue_in_child(second)
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def not_found(name: str) -> SessionNotFoundError:
     """The error for a session that is not there."""
     return SessionNotFoundError(
-        f"there is no session {name!r} of this user on this machine: it was never started, has ended, or runs elsewhere; "
-        f"`tq ls` lists the sessions, tq.init(session={name!r}) starts one of that name",
+        f"there is no session {name!r} of this user on this machine: it was never started, has ended, or runs "
+        f"elsewhere; `tq ls` lists the sessions, transferqueue.init(session={name!r}) starts one of that name",
         session=name,
     )
 
@@ -220,9 +224,9 @@ def _check(description: SessionDescription) -> None:
     ours = pid_namespace()
     if description.pid_namespace != ours:
         raise LayoutMismatchError(
-            f"session {description.name!r} belongs to pid namespace {description.pid_namespace}, this process is in {ours} "
-            "(another container?): neither could see whether the other's processes live. Start the containers with one "
-            "pid namespace (for docker: --pid=container:NAME) or use a session of this container's own",
+            f"session {description.name!r} belongs to pid namespace {description.pid_namespace}, this process is in "
+            f"{ours} (another container?): neither could see whether the other's processes live. Start the containers "
+            "with one pid namespace (for docker: --pid=container:NAME) or use a session of this container's own",
             expected=description.pid_namespace,
             found=ours,
         )

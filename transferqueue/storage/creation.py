@@ -58,9 +58,9 @@ def check_room(config: Config) -> None:
         free, total = free_bytes(directory)
         if wanted > free:
             raise StorageFullError(
-                f"storage.size is {format_size(config.storage.size)} and needs {format_size(wanted)} in {directory}, which "
-                f"has {format_size(free)} free of {format_size(total)}. Make it larger (containers: --shm-size), set a "
-                "smaller storage.size, or set storage.dir to a directory for a file-backed store",
+                f"storage.size is {format_size(config.storage.size)} and needs {format_size(wanted)} in {directory}, "
+                f"which has {format_size(free)} free of {format_size(total)}. Make it larger (containers: --shm-size), "
+                "set a smaller storage.size, or set storage.dir to a directory for a file-backed store",
                 wanted_bytes=wanted,
                 free_bytes=free,
                 total_bytes=total,

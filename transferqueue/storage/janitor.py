@@ -1,8 +1,8 @@
 """Removes a session whose processes were all killed at once.
 
-Under Ray every process of a job may get SIGKILL together, and then nobody is left to be the last one out. The janitor is
-a small process outside the job's process group and not a child of any of its processes. It waits until nobody holds the
-session's lock, removes the session and exits. It imports neither torch nor Ray.
+Under Ray every process of a job may get SIGKILL together, and then nobody is left to be the last one out. The janitor
+is a small process outside the job's process group and not a child of any of its processes. It waits until nobody holds
+the session's lock, removes the session and exits. It imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def ensure_janitor(name: str) -> bool:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
         check=False,
     )
     if started.returncode != 0:
@@ -45,41 +46,32 @@ def ensure_janitor(name: str) -> bool:
     return started.returncode == 0
 
 
-def watch(paths: SessionPaths) -> bool:
+def watch(paths: SessionPaths, lock: SessionLock) -> bool:
     """Waits for the last process to let go and removes the session; False when it was gone by then."""
-    try:
-        lock = SessionLock(paths.lock)
-    except OSError:
+    lock.wait_exclusive()
+    if not lock.is_current():
         return False
-    try:
-        lock.wait_exclusive()
-        if not lock.is_current():
-            return False
-        remove_session(paths)
-        return True
-    finally:
-        lock.close()
-
-
-def _become_daemon() -> None:
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    os.chdir("/")
+    remove_session(paths)
+    return True
 
 
 def main() -> int:
     """``python -m transferqueue.storage.janitor SESSION``: returns at once, the watch goes on in the background."""
     paths = SessionPaths.of(sys.argv[1])
     try:
-        lock = SessionLock(paths.janitor_lock, create=True)
+        janitor_lock = SessionLock(paths.janitor_lock, create=True)
+        # Opened before we return: a session of the same name that is made later is not ours to watch.
+        session_lock = SessionLock(paths.lock)
     except OSError:
         return 0
-    # Taken before the fork: the description, and with it the lock, passes to the child.
-    if not lock.try_exclusive():
+    if not janitor_lock.try_exclusive():
         return 0
-    _become_daemon()
-    watch(paths)
+    # The descriptions, and with them the lock, pass to the child, which is nobody's child once we exit. (Ray kills the
+    # children of a worker that ends.)
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    watch(paths, session_lock)
     return 0
 
 

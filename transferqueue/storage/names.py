@@ -22,8 +22,8 @@ def check_session_name(name: str) -> str:
         raise TypeError(f"a session name must be a str, not {type(name).__name__}")
     if _NAME.fullmatch(name) is None or name.endswith(SEGMENT_ENDINGS):
         raise ValueError(
-            f"{name[:80]!r} is no session name: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or "
-            f"digit, not ending in {' or '.join(SEGMENT_ENDINGS)}"
+            f"{name[:80]!r} is no session name: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter "
+            f"or digit, not ending in {' or '.join(SEGMENT_ENDINGS)}"
         )
     return name
 

@@ -1,7 +1,7 @@
 """The lock file that decides whether a session lives.
 
-Whoever is attached holds it shared (flock), from before the session can be seen until detached; the kernel drops it when
-a process dies. Removal needs it exclusive. A lock is only worth something on the file that the path names now: a
+Whoever is attached holds it shared (flock), from before the session can be seen until detached; the kernel drops it
+when a process dies. Removal needs it exclusive. A lock is only worth something on the file that the path names now: a
 session may have been removed, and one of the same name made, while we waited.
 """
 

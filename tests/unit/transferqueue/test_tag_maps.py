@@ -1,0 +1,94 @@
+"""Tags survive as they were; the bytes have the form that the native core merges."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from enum import Enum
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transferqueue.tag_maps import TagDecoder, encode_tags
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3) | st.tuples(inner)
+    ),
+    max_leaves=8,
+)
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@given(st.dictionaries(st.text(max_size=20), plain, max_size=6))
+def test_tags_come_back_as_they_were(tags: dict[str, object]) -> None:
+    found = TagDecoder().decode(encode_tags(tags))
+    assert found == tags
+    assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in tags.items()}
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1, 2}, {3: "x"}, 2**70, Colour.RED, np.float32(1.5), [(1,)], True, 1, 1.0])
+def test_types_that_messagepack_does_not_have_survive(value: object) -> None:
+    found = TagDecoder().decode(encode_tags({"value": value}))["value"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_entries_are_sorted_by_name_and_counted() -> None:
+    blob = encode_tags({"b": 1, "a": 2, "é": 3})
+    assert struct.unpack_from("<I", blob) == (3,)
+    names, at = [], 4
+    for _ in range(3):
+        (length,) = struct.unpack_from("<I", blob, at)
+        names.append(blob[at + 4 : at + 4 + length])
+        at += 4 + length
+        (length,) = struct.unpack_from("<I", blob, at)
+        at += 4 + length
+    assert names == sorted(names) == [b"a", b"b", "é".encode()]
+    assert at == len(blob)
+
+
+def test_no_tags_are_no_bytes() -> None:
+    assert encode_tags(None) == encode_tags({}) == b""
+    assert TagDecoder().decode(b"") == {}
+
+
+def test_rows_share_nothing() -> None:
+    blob = encode_tags({"list": [1]})
+    first, second, empty = TagDecoder().decode_all([blob, blob, b""])
+    first["list"].append(2)
+    assert second == {"list": [1]}
+    assert empty == {}
+
+
+def test_a_pickled_value_is_refused_where_pickle_is_off() -> None:
+    blob = encode_tags({"value": {1, 2}})
+    with pytest.raises(ValueError, match="allow_pickle"):
+        TagDecoder(allow_pickle=False).decode(blob)
+    assert TagDecoder(allow_pickle=False).decode(encode_tags({"value": [1, "x"]})) == {"value": [1, "x"]}
+
+
+@pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: "x"}])
+def test_what_is_no_dict_with_names_is_refused(tags: object) -> None:
+    with pytest.raises(TypeError):
+        encode_tags(tags)  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=64))
+def test_foreign_bytes_are_an_error_and_nothing_else(blob: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        TagDecoder(allow_pickle=False).decode(blob)
+
+
+@given(st.integers(0, 60), st.integers(0, 255))
+def test_a_damaged_map_is_an_error_or_other_tags(at: int, byte: int) -> None:
+    blob = bytearray(encode_tags({"name": "value", "other": [1, 2, 3], "third": 2.5}))
+    blob[min(at, len(blob) - 1)] = byte
+    with contextlib.suppress(ValueError):
+        assert isinstance(TagDecoder(allow_pickle=False).decode(bytes(blob)), dict)
