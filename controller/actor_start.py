@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transferqueue.config import SESSION_VARIABLE
@@ -45,7 +46,7 @@ class GroupStart:
         Raises `WorkerStartError` for an actor that did not start, `WorkerError` for a constructor that raised.
         """
         name = self._class_with_args.user_class.__name__
-        ranks = [RankFacts(rank, place.node) for rank, place in enumerate(self._places)]
+        ranks = [RankFacts(rank, place.node, place.node_id) for rank, place in enumerate(self._places)]
         try:
             refs = [actor._tq_node_facts.remote() for actor in self.actors]
             facts = gather(refs, ranks, f"start of {name}", self._timeout_s)
@@ -60,7 +61,7 @@ class GroupStart:
                 f"{self._describe_request()}; free in the cluster now: {free}",
                 reason="timeout",
             ) from error
-        ranks = [RankFacts(rank.rank, rank.node, fact.pid) for rank, fact in zip(ranks, facts, strict=True)]
+        ranks = [replace(rank, pid=fact.pid) for rank, fact in zip(ranks, facts, strict=True)]
         self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
         environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
         args, kwargs = self._class_with_args.args, self._class_with_args.kwargs

@@ -25,6 +25,7 @@ class RankFacts:
 
     rank: int
     node: str
+    node_id: str = ""
     pid: int | None = None
 
     @property

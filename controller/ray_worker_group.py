@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from transferqueue.controller.actor_start import GroupStart
-from transferqueue.controller.actor_stop import stop_actors
+from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
 from transferqueue.controller.collect import RankFacts, gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
 from transferqueue.controller.group_future import GroupFuture
@@ -123,12 +123,14 @@ class RayWorkerGroup(WorkerGroup):
 
     def shutdown(self) -> None:
         """Ends the ranks' processes and gives the pool's room back (when no other group uses it). Idempotent."""
-        if self._dead is None or self._workers:
+        grace_s = GRACE_S if self._dead is None else DEAD_GROUP_GRACE_S
+        if self._workers or self._dead is None:
             self._dead = WorkerGroupDeadError("the worker group was shut down", reason="shut down")
         workers, self._workers = self._workers, []
         try:
             if workers and self._ray.is_initialized():
-                stop_actors(workers)
+                here = self._ray.get_runtime_context().get_node_id()
+                stop_actors(workers, [rank.pid for rank in self._ranks if rank.node_id == here and rank.pid], grace_s)
         finally:
             self.resource_pool.release(self)
 

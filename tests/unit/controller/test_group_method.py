@@ -259,7 +259,7 @@ def test_rows_follow_dp_ranks_when_those_do_not_follow_ranks(client: FakeClient)
 
 
 def test_what_is_not_registered_is_named(group: LocalGroup) -> None:
-    with pytest.raises(AttributeError, match="no member 'nothing'; methods registered on the worker class: .*mesh"):
+    with pytest.raises(AttributeError, match=r"no member 'nothing'; methods registered on the worker class: .*mesh"):
         _ = group.nothing
 
 
@@ -269,5 +269,5 @@ def test_a_method_with_a_name_of_the_group_is_refused() -> None:
         def execute_all(self) -> None:
             pass
 
-    with pytest.raises(ValueError, match="Clash.execute_all"):
+    with pytest.raises(ValueError, match=r"Clash\.execute_all"):
         LocalGroup(Clash, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
@@ -47,10 +48,9 @@ COLUMNS = {
 @pytest.mark.parametrize("cuts", [(0, 5), (0, 2, 5), (0, 1, 1, 3, 5), (0, 0, 5, 5)])
 def test_taken_and_joined_again_is_the_same(name: str, cuts: tuple[int, ...]) -> None:
     column = COLUMNS[name]
-    pieces = [take_rows(column, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
-    assert [len(rows_of(piece)) for piece in pieces] == [
-        stop - start for start, stop in zip(cuts, cuts[1:], strict=False)
-    ]
+    ranges = list(itertools.pairwise(cuts))
+    pieces = [take_rows(column, start, stop) for start, stop in ranges]
+    assert [len(rows_of(piece)) for piece in pieces] == [stop - start for start, stop in ranges]
     filled = [piece for piece in pieces if len(rows_of(piece))]
     joined = join_columns("f", filled)
     assert rows_of(joined) == rows_of(column)

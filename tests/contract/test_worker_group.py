@@ -1,0 +1,239 @@
+"""`RayWorkerGroup`: starting, calling, failing and ending ranks on a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+from tests.contract.group_workers import Basic, Parallel, Sync
+from transferqueue.controller import (
+    Broadcast,
+    InsufficientResourcesError,
+    PerRank,
+    RayClassWithInitArgs,
+    RayResourcePool,
+    RayWorkerGroup,
+    WorkerDiedError,
+    WorkerError,
+    WorkerGroupDeadError,
+)
+from transferqueue.errors import TransferTimeoutError
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def start(cls: type, ranks: list[int], *args: Any, **options: Any) -> RayWorkerGroup:
+    pool = RayResourcePool(ranks, use_gpu=False)
+    return RayWorkerGroup(pool, RayClassWithInitArgs(cls, *args), **options)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def free_cpus(ray: Any) -> float:
+    return float(ray.available_resources().get("CPU", 0.0))
+
+
+@pytest.fixture(scope="module")
+def basic(ray_cluster: Any) -> Iterator[RayWorkerGroup]:
+    with start(Basic, [4], 100, worker_env={"GROUP_TEST_EXTRA": "here"}) as group:
+        yield group
+
+
+def test_ranks_know_their_place(basic: RayWorkerGroup) -> None:
+    places = basic.place()
+    assert [place["rank"] for place in places] == [0, 1, 2, 3]
+    assert [place["local_rank"] for place in places] == [0, 1, 2, 3]
+    assert {place["world_size"] for place in places} == {place["local_world_size"] for place in places} == {4}
+    assert {place["base"] for place in places} == {100}
+    assert {place["extra"] for place in places} == {"here"}
+    assert len({place["pid"] for place in places}) == 4
+    assert {place["master"] for place in places} == {(basic.master_address, basic.master_port)}
+    assert basic.world_size == 4
+
+
+def test_ways_to_call(basic: RayWorkerGroup, ray_cluster: Any) -> None:
+    assert basic.alone(5) == 105
+    assert basic.spread([1, 2, 3, 4]) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert basic.spread(Broadcast([1, 2, 3, 4]))[2] == (2, [1, 2, 3, 4])
+    assert basic.coroutine(1) == [1, 2, 3, 4]
+    assert basic.execute_all_sync("unregistered", [5, 6, 7, 8])[3] == (3, 8)
+    assert basic.execute_all_sync("unregistered", value=PerRank("abcd"))[1] == (1, "b")
+    assert basic.execute_all_sync("unregistered", "v")[1] == (1, "v")
+    assert basic.execute_all_async("unregistered", 1).get() == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert ray_cluster.get(basic.execute_all("unregistered", 1)) == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert basic.execute_rank_zero_sync("unregistered", 9) == (0, 9)
+    assert ray_cluster.get(basic.execute_rank_zero_async("unregistered", 9)) == (0, 9)
+    assert ray_cluster.get(basic.execute_rank_zero("unregistered", 9)) == (0, 9)
+    assert ray_cluster.get(basic.workers[2].unregistered.remote(1)) == (2, 1)
+
+
+def test_futures(basic: RayWorkerGroup, ray_cluster: Any) -> None:
+    started = time.monotonic()
+    future = basic.slow(0.5)
+    assert time.monotonic() - started < 0.4
+    assert not future.done()
+    with pytest.raises(TransferTimeoutError, match=r"slow: 4 of 4 ranks have not answered after 0.05 s") as caught:
+        future.get(timeout_s=0.05)
+    assert caught.value.missing == [0, 1, 2, 3]
+    assert future.get() == future.get() == [0, 1, 2, 3]
+    assert future.done()
+    assert ray_cluster.get(basic.slow(0.0)) == [0, 1, 2, 3]
+
+    async def wait() -> Any:
+        return await basic.slow(0.0)
+
+    assert asyncio.run(wait()) == [0, 1, 2, 3]
+    assert basic.spread(basic.slow(0.0))[1] == (1, 1), "a future among the arguments is waited for"
+
+
+def test_batches_by_value(basic: RayWorkerGroup) -> None:
+    batch = TensorDict(
+        {
+            "x": torch.arange(10),
+            "ragged": torch.nested.nested_tensor([torch.arange(i) for i in range(10)], layout=torch.jagged),
+            "uid": NonTensorStack(*(f"u{i}" for i in range(10))),
+        },
+        [10],
+    )
+    result = basic.double(batch)
+    assert result["y"].tolist() == list(range(0, 20, 2))
+    assert [row.tolist() for row in result["ragged"].unbind()] == [list(range(i)) for i in range(10)]
+    assert result["uid"] == [f"u{i}" for i in range(10)]
+
+
+def test_weights_reach_every_rank(basic: RayWorkerGroup) -> None:
+    assert basic.checksum({"w": torch.ones(200_000)}) == [200_000.0] * 4
+
+
+def test_an_error_names_rank_node_and_method_and_carries_the_traceback(basic: RayWorkerGroup) -> None:
+    with pytest.raises(KeyError) as caught:
+        basic.fail(2)
+    error = caught.value
+    assert isinstance(error, WorkerError)
+    assert (error.rank, error.method) == (2, "fail")
+    assert error.pid == basic.place()[2]["pid"]
+    assert basic.master_address in error.node
+    assert "missing on 2" in error.remote_traceback
+    assert "group_workers.py" in error.remote_traceback
+    assert "fail failed on rank 2" in str(error)
+    assert pickle.loads(pickle.dumps(error)).rank == 2
+    assert not basic.is_dead
+    assert basic.alone(0) == 100, "the group goes on"
+
+
+def test_a_constructor_that_raises_takes_the_group_down(ray_cluster: Any) -> None:
+    pool = RayResourcePool([2], use_gpu=False)
+    with pytest.raises(ValueError, match="rank 1 does not want to start") as caught:
+        RayWorkerGroup(pool, RayClassWithInitArgs(Basic, fail_on=1))
+    assert isinstance(caught.value, WorkerError)
+    assert (caught.value.rank, caught.value.method) == (1, "Basic.__init__")
+    with RayWorkerGroup(pool, RayClassWithInitArgs(ray_cluster.remote(Basic), 7)) as group:
+        assert group.alone(0) == 7
+
+
+def test_arguments_of_the_constructor_may_differ_by_rank(ray_cluster: Any) -> None:
+    with start(Basic, [2], PerRank([10, 20])) as group:
+        assert [place["base"] for place in group.place()] == [10, 20]
+
+
+def test_groups_share_a_pool_and_the_last_one_gives_it_back(ray_cluster: Any) -> None:
+    before = free_cpus(ray_cluster)
+    pool = RayResourcePool([2], use_gpu=False, max_colocate_count=2)
+    first = RayWorkerGroup(pool, RayClassWithInitArgs(Sync))
+    second = RayWorkerGroup(pool, RayClassWithInitArgs(Sync))
+    with pytest.raises(ValueError, match="2 worker groups share the pool already"):
+        RayWorkerGroup(pool, RayClassWithInitArgs(Sync))
+    pids = first.pid() + second.pid()
+    groups = pool.get_placement_groups()
+    first.shutdown()
+    assert second.pid() == pids[2:]
+    with pytest.raises(WorkerGroupDeadError, match="shut down"):
+        first.pid()
+    second.shutdown()
+    second.shutdown()
+    deadline = time.monotonic() + 20.0
+    while free_cpus(ray_cluster) < before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert free_cpus(ray_cluster) == before
+    assert not [pid for pid in pids if alive(pid)]
+    states = [ray_cluster.util.placement_group_table(group)["state"] for group in groups]
+    assert states == ["REMOVED"]
+
+
+def test_nodes_with_different_counts(ray_cluster: Any) -> None:
+    with start(Basic, [2, 1]) as group:
+        places = group.place()
+    assert [place["rank"] for place in places] == [0, 1, 2]
+    assert {place["world_size"] for place in places} == {3}
+    assert [place["local_rank"] for place in places] == [0, 1, 2], "both entries lie on this machine's one node"
+
+
+def test_a_pool_larger_than_the_cluster_is_an_error_with_what_is_there(ray_cluster: Any) -> None:
+    before = free_cpus(ray_cluster)
+    with pytest.raises(InsufficientResourcesError, match="wanted CPU 32; in the cluster CPU 16") as caught:
+        start(Sync, [32])
+    assert caught.value.wanted == {"CPU": 32.0}
+    assert caught.value.present == {"CPU": 16.0}
+    assert free_cpus(ray_cluster) == before
+
+
+def test_a_pool_whose_room_is_taken_says_so(ray_cluster: Any) -> None:
+    taken = RayResourcePool([11], use_gpu=False)
+    taken.get_placement_groups()
+    try:
+        pool = RayResourcePool([8], use_gpu=False, timeout_s=1.0)
+        with pytest.raises(InsufficientResourcesError, match=r"was not free within 1 s: wanted CPU 8"):
+            RayWorkerGroup(pool, RayClassWithInitArgs(Sync))
+    finally:
+        taken.remove()
+
+
+def test_a_dead_rank_is_named_within_seconds(ray_cluster: Any) -> None:
+    with start(Sync, [4]) as group:
+        pid = group.pid()[2]
+        with pytest.raises(WorkerDiedError, match=r"rank 2 .* died during die; the group is dead") as caught:
+            group.die(2, 60.0)  # the others would take a minute
+        error = caught.value
+        assert (error.rank, error.pid, error.method) == (2, pid, "die")
+        assert group.master_address in error.node
+        assert error.reason
+        assert group.is_dead
+        with pytest.raises(WorkerGroupDeadError, match="pid was not sent: the worker group is dead: rank 2") as later:
+            group.pid()
+        assert (later.value.rank, later.value.method) == (2, "die")
+
+
+def test_a_rank_killed_from_outside_while_others_work(ray_cluster: Any) -> None:
+    with start(Sync, [2]) as group:
+        pids = group.pid()
+        future = group.sleep(60.0)
+        os.kill(pids[1], 9)
+        with pytest.raises(WorkerDiedError) as caught:
+            future.get()
+        assert (caught.value.rank, caught.value.pid) == (1, pids[1])
+
+
+def test_collectives_among_ranks_and_a_death_inside_one(ray_cluster: Any) -> None:
+    with start(Parallel, [4]) as group:
+        assert group.setup() == [(0, True), (0, False), (1, True), (1, False)]
+        for count in (5, 1):
+            result = group.sum_over_tp(TensorDict({"x": torch.arange(count)}, [count]))
+            assert result["y"].tolist() == [2.0 * i for i in range(count)]
+            assert result["rows_seen"] == 2.0 * count
+        with pytest.raises(WorkerDiedError) as caught:
+            group.die_in_collective(1)
+        assert caught.value.rank == 1, "the death is reported, not the broken collective of its peers"
