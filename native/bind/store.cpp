@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
@@ -99,8 +100,8 @@ void bind_store(nb::module_& module) {
       .def(
           "lock_task",
           [](Store& self, const nb::str& partition, const nb::str& task, double timeout_s) {
-            return std::make_unique<TaskLockContext>(self, to_utf8(partition, "partition"), to_utf8(task, "task"),
-                                                     timeout_s);
+            return nb::cast(std::make_unique<TaskLockContext>(self, to_utf8(partition, "partition"),
+                                                              to_utf8(task, "task"), timeout_s));
           },
           nb::arg("partition"), nb::arg("task"), nb::arg("timeout_s"), nb::keep_alive<0, 1>())
       .def(

@@ -12,7 +12,7 @@ void bind_task_snapshot(nb::module_& module) {
       .def_ro("partition_found", &TaskSnapshot::partition_found)
       .def_ro("task_version", &TaskSnapshot::task_version)
       .def_prop_ro("sampler_state", [](const TaskSnapshot& self) { return to_bytes(self.sampler_state); })
-      .def_prop_ro("ready", [](const TaskSnapshot& self) { return to_array(self.ready); });
+      .def_prop_ro("ready", [](const TaskSnapshot& self) { return to_array(self.ready); }, nb::rv_policy::automatic);
 }
 
 }  // namespace tq::bind

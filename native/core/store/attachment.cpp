@@ -47,10 +47,8 @@ void Attachment::close() {
   const std::unique_lock lock(in_use_);
   // In a child that never made a call this closes the inherited environment, which is all it may do with it.
   index_.reset();
-}
-
-std::shared_ptr<GiveBackQueue> Attachment::give_back_queue() const {
-  return std::shared_ptr<GiveBackQueue>(give_back, &give_back->queue);
+  give_back.reset();
+  leases.reset();
 }
 
 void Attachment::after_fork_in_child() noexcept { reopen_.store(true, std::memory_order_release); }

@@ -30,7 +30,8 @@ struct SessionFiles {
 };
 
 // Where extents that nobody uses any more wait for a call that may open a transaction. It keeps the lease file: while a
-// producer's mapping lives, also after close(), this process must count as alive, or its pending extent would be reused.
+// pending block or a producer's mapping lives, also after close(), this process must count as alive, or the extent would be
+// reused under it.
 struct GiveBack {
   GiveBackQueue queue;
   std::shared_ptr<LeaseFile> leases;
@@ -41,12 +42,10 @@ class Attachment final : public ForkParticipant {
   explicit Attachment(const SessionFiles& files);
   ~Attachment() override;
 
-  // Waits for the calls of other threads, then lets go of the index. Views, pending blocks and their leases live on.
+  // Waits for the calls of other threads, then lets go of the index and of our share of the lease file, which ends with the
+  // last view, allocation or pending block.
   void close();
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
-
-  // The give-back queue of `leases` as the type that producer mappings want.
-  std::shared_ptr<GiveBackQueue> give_back_queue() const;
 
   void after_fork_in_child() noexcept override;
 
@@ -55,9 +54,9 @@ class Attachment final : public ForkParticipant {
   const std::shared_ptr<ControlSegment> control;
   const std::shared_ptr<PayloadSegment> payload;
   BlockTable table;
-  const std::shared_ptr<LeaseFile> leases;
+  std::shared_ptr<LeaseFile> leases;    // null once closed
   LeaseDirectory lease_directory;
-  const std::shared_ptr<GiveBack> give_back;
+  std::shared_ptr<GiveBack> give_back;  // null once closed
   RobustWriteGate gate;  // the index enters it for every write transaction; growing the payload holds it too
 
  private:

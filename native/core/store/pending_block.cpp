@@ -11,6 +11,7 @@ namespace tq {
 
 PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner)
     : attachment_(std::move(attachment)),
+      give_back_(attachment_->give_back),
       reservation_(reservation),
       owner_(owner),
       node_(new GiveBackQueue::Node{{reservation.span, reservation.block, owner}}) {}
@@ -23,7 +24,7 @@ PendingBlock::~PendingBlock() {
 void PendingBlock::require_pending(const char* what) const {
   if (phase_ == Phase::published) throw Error(ErrorCode::invalid, std::string(what) + ": the block is already published");
   if (phase_ == Phase::given_back) throw Error(ErrorCode::invalid, std::string(what) + ": the block was given back");
-  if (attachment_->leases->owner() != owner_) {
+  if (give_back_->leases->owner() != owner_) {
     throw Error(ErrorCode::invalid, std::string(what) + ": the block was reserved before fork and belongs to the parent");
   }
 }
@@ -70,7 +71,7 @@ void PendingBlock::map_for_producer() {
   require_pending("map_for_producer");
   if (producer_) return;
   producer_ = ProducerMapping::map(attachment_->payload, {reservation_.span, reservation_.block, owner_},
-                                   attachment_->give_back_queue());
+                                   std::shared_ptr<GiveBackQueue>(give_back_, &give_back_->queue));
 }
 
 std::shared_ptr<std::byte> PendingBlock::producer_tensor(std::uint64_t offset, std::uint64_t nbytes) {
@@ -106,7 +107,7 @@ bool PendingBlock::give_back() noexcept {
   phase_ = Phase::given_back;
   const bool unused = !producer_ || producer_->abandon();
   producer_.reset();
-  if (unused) attachment_->give_back->queue.push(std::move(node_));
+  if (unused) give_back_->queue.push(std::move(node_));
   return true;
 }
 

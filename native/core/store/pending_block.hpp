@@ -68,6 +68,7 @@ class PendingBlock {
   bool give_back() noexcept;  // queues the extent, or leaves that to the last tensor; false: nothing to do
 
   const std::shared_ptr<Attachment> attachment_;
+  const std::shared_ptr<GiveBack> give_back_;
   const Reservation reservation_;
   const OwnerId owner_;
   std::unique_ptr<GiveBackQueue::Node> node_;  // made beforehand: giving back must not fail
