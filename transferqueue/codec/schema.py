@@ -58,7 +58,7 @@ class BlockSchema(msgspec.Struct, frozen=True, array_like=True):
         if self.form in _SELF_DESCRIBING:
             return (self.form,)
         if self.form == STRIDED and self.headers:
-            return (self.form, self.dtype, True)
+            return (self.form, self.dtype, True, len(self.shape or ()))
         return (self.form, self.dtype, self.shape, self.headers)
 
     @property

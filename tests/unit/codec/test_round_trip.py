@@ -1,20 +1,27 @@
-"""Any column, put in any number of puts: any rows of it come back as they are, in any reading mode."""
+"""Any column, put in any number of puts: any rows of it come back as they are, in any reading mode.
+
+Every property holds in ordinary memory (`FakeStore`, which also cuts pieces as it likes) and in the real store.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensordict import NonTensorStack
 
 from tests.unit.codec.compare import assert_same_rows, rows_of
-from tests.unit.codec.fake_native import FakeStore
+from tests.unit.codec.fake_native import FakeResolved, FakeStore
+from tests.unit.codec.native_store import NativeStore
+from tests.unit.native.native_session import new_session
 from transferqueue.codec import decode, plan_put
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 DTYPES = [
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.int8, torch.int16, torch.int32),
@@ -115,12 +122,36 @@ def columns(n: int) -> st.SearchStrategy[Any]:
     return dense(n) | jagged(n) | strided(n) | tensor_rows(n) | value_rows(n)
 
 
-def read(store: FakeStore, chosen: list[int], merge: bool, mode: str, copy_below: int) -> Any:
+@pytest.fixture(scope="module", params=["ordinary memory", "native store"])
+def new_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    """Makes empty stores."""
+    if request.param == "ordinary memory":
+        yield FakeStore
+        return
+    with new_session() as session:
+        store = session.attach()
+
+        def make() -> NativeStore:
+            for name in store.partitions():
+                store.clear_partition(name)
+            store.reclaim()
+            return NativeStore(store)
+
+        yield make
+        make()
+        assert store.stats()["used_bytes"] == 0  # every view of every example is gone, and its lease with it
+        store.close()
+
+
+def read(store: Any, chosen: list[int], merge: bool, mode: str, copy_below: int) -> Any:
     resolved = store.resolve(chosen, merge=merge)
-    out, viewed, _ = decode(resolved, mode=mode, copy_below=copy_below, allow_pickle=True)  # type: ignore[arg-type]
+    out, viewed, _ = decode(resolved, mode=mode, copy_below=copy_below, allow_pickle=True)
     assert out.batch_size == (len(chosen),)
-    assert viewed == sum(nbytes for _, _, nbytes, _ in resolved.viewed)
-    assert all(shared == (mode == "shared") for *_, shared in resolved.viewed)
+    if isinstance(resolved, FakeResolved):
+        assert viewed == sum(nbytes for _, _, nbytes, _ in resolved.viewed)
+        assert all(shared == (mode == "shared") for *_, shared in resolved.viewed)
+    else:
+        resolved.release()  # as the client does: what was decoded must not need it
     if mode == "copy":
         assert viewed == 0
     return out.get("x")
@@ -132,10 +163,10 @@ thresholds = st.sampled_from([0, 1, 64, 1 << 20])
 
 @SETTINGS
 @given(data=st.data(), n=st.integers(1, 6), merge=st.booleans(), mode=modes, copy_below=thresholds)
-def test_one_put(data: Any, n: int, merge: bool, mode: str, copy_below: int) -> None:
+def test_one_put(new_store: Callable[[], Any], data: Any, n: int, merge: bool, mode: str, copy_below: int) -> None:
     column = data.draw(columns(n))
     expected = rows_of(column)
-    store = FakeStore()
+    store = new_store()
     store.put(plan_put({"x": column}))
     chosen = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=8))
     out = read(store, chosen, merge, mode, copy_below)
@@ -151,8 +182,10 @@ def test_one_put(data: Any, n: int, merge: bool, mode: str, copy_below: int) -> 
 
 @SETTINGS
 @given(data=st.data(), merge=st.booleans(), mode=modes, copy_below=thresholds)
-def test_several_puts_of_any_types(data: Any, merge: bool, mode: str, copy_below: int) -> None:
-    store = FakeStore()
+def test_several_puts_of_any_types(
+    new_store: Callable[[], Any], data: Any, merge: bool, mode: str, copy_below: int
+) -> None:
+    store = new_store()
     expected: list[Any] = []
     for n in data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=4)):
         column = data.draw(columns(n))
@@ -164,9 +197,9 @@ def test_several_puts_of_any_types(data: Any, merge: bool, mode: str, copy_below
 
 @SETTINGS
 @given(data=st.data(), n=st.integers(1, 5))
-def test_overwritten_rows_and_fields_side_by_side(data: Any, n: int) -> None:
+def test_overwritten_rows_and_fields_side_by_side(new_store: Callable[[], Any], data: Any, n: int) -> None:
     first, second = data.draw(columns(n)), data.draw(columns(n))
-    store = FakeStore()
+    store = new_store()
     store.put(plan_put({"x": first, "y": second}))
     expected = {"x": rows_of(first), "y": rows_of(second)}
     for name in data.draw(st.lists(st.sampled_from(["x", "y"]), max_size=3)):
@@ -175,6 +208,6 @@ def test_overwritten_rows_and_fields_side_by_side(data: Any, n: int) -> None:
         store.put(plan_put({name: again}), rows=rows)
         for row, value in zip(rows, rows_of(again), strict=True):
             expected[name][row] = value
-    out = decode(store.resolve(range(n)), mode="cow", copy_below=1, allow_pickle=True)[0]  # type: ignore[arg-type]
+    out = decode(store.resolve(range(n)), mode="cow", copy_below=1, allow_pickle=True)[0]
     for name, rows in expected.items():
         assert_same_rows(out.get(name), rows)
