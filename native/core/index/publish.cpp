@@ -66,17 +66,19 @@ class Publication {
   // Fills result_.indexes; rows from first_new_ on are new.
   void find_rows(WriteTxn& txn, const Partition& partition) {
     const RowSelector& rows = request_.rows;
-    first_new_ = txn.counters.next_row;
     if (rows.by == RowsBy::index) {
       result_.indexes = rows.indexes;
-    } else if (keys_ == nullptr) {
+      first_new_ = INT64_MAX;  // none is, whatever index the caller names
+      return;
+    }
+    first_new_ = txn.counters.next_row;
+    if (keys_ == nullptr) {
       result_.indexes.assign(static_cast<std::size_t>(rows.count), -1);
     } else {
       DoomedRows doomed(txn, partition);
       result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
       if (rows.by == RowsBy::fresh || request_.exclusive_keys) refuse_known_keys();
     }
-    if (rows.by == RowsBy::index) return;
     for (RowIndex& row : result_.indexes) {
       if (row == -1) row = txn.counters.next_row++;  // in the order of the call: the order of creation
     }
@@ -105,8 +107,16 @@ class Publication {
   void put_cells(WriteTxn& txn, Partition& partition) {
     const BlockRef block = request_.reservation ? request_.reservation->block : BlockRef{};
     std::vector<Segment> segments = make_segments(result_.indexes, false);
-    const auto fresh = std::partition_point(segments.begin(), segments.end(),
-                                            [&](const Segment& segment) { return segment.row < first_new_; });
+    auto fresh = std::partition_point(segments.begin(), segments.end(),
+                                      [&](const Segment& segment) { return segment.row < first_new_; });
+    if (fresh != segments.begin() && std::prev(fresh)->row + std::prev(fresh)->count > first_new_) {
+      // The last row that existed and the first new one follow one another.
+      Segment& both = *std::prev(fresh);
+      const std::int64_t old = first_new_ - both.row;
+      const Segment after{first_new_, both.count - old, both.block_row + old, 0};
+      both.count = old;
+      fresh = segments.insert(fresh, after);
+    }
     LiveCells live;
     RunRewriter rewriter(txn, partition.id, live);
     refuse_doomed(txn, partition, {segments.begin(), fresh});
@@ -116,7 +126,7 @@ class Publication {
     for (auto segment = fresh; segment != segments.end(); ++segment) {
       add_fresh_run(txn, partition.id, segment->row, segment->count, block, segment->block_row, fields_);
     }
-    const std::int64_t n_new = txn.counters.next_row - first_new_;
+    const std::int64_t n_new = new_rows(txn);
     txn.counters.rows += n_new;
     partition.record.rows += n_new;
     std::uint64_t removed = 0;
@@ -159,8 +169,10 @@ class Publication {
     RowInfoWriter(txn, partition.id).apply(updates);
     if (keys_ == nullptr) return;
     add_keys(txn, partition.id, *keys_, result_.indexes, first_new_);
-    partition.record.keyed_rows += txn.counters.next_row - first_new_;
+    partition.record.keyed_rows += new_rows(txn);
   }
+
+  std::int64_t new_rows(const WriteTxn& txn) const { return std::max<std::int64_t>(0, txn.counters.next_row - first_new_); }
 
   Index::Impl& impl_;
   const PublishRequest& request_;

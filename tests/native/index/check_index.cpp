@@ -1,0 +1,208 @@
+// The whole index against itself.
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "core/index/impl.hpp"
+#include "index/support.hpp"
+
+namespace tq_test {
+namespace {
+
+using namespace tq::index;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("the index is inconsistent: " + what);
+}
+
+std::uint64_t number(std::string_view value) { return Reader(value).number<std::uint64_t>(); }
+
+template <class Visit>
+void for_all(const Txn& txn, Table table, Visit&& visit) {
+  Cursor cursor(txn, table);
+  for (bool found = cursor.seek(Key(table)); found; found = cursor.next()) visit(cursor.tail(), cursor.value());
+}
+
+struct Whole {
+  std::map<std::uint64_t, std::uint64_t> spans;  // offset -> nbytes, of everything
+  std::map<std::uint64_t, std::uint64_t> cells;  // block -> cells that runs name
+  std::map<tq::PartitionId, std::map<RowIndex, std::int64_t>> runs;
+  std::set<std::uint32_t> slots;
+
+  void add_span(std::uint64_t offset, std::uint64_t nbytes, const char* what) {
+    require(nbytes > 0, std::string("an empty span: ") + what);
+    require(spans.emplace(offset, nbytes).second, std::string("two spans at one offset: ") + what);
+  }
+  void add_slot(std::uint64_t slot) { require(slots.insert(static_cast<std::uint32_t>(slot)).second, "a slot used twice"); }
+  bool covered(tq::PartitionId partition, RowIndex row) const {
+    const auto of = runs.find(partition);
+    if (of == runs.end()) return false;
+    auto after = of->second.upper_bound(row);
+    return after != of->second.begin() && row < std::prev(after)->first + std::prev(after)->second;
+  }
+};
+
+void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t pending = 0;
+  std::uint64_t retired = 0;
+  std::map<std::uint64_t, std::uint64_t> by_size;
+  for_all(txn, Table::extents_by_size, [&](auto key, auto) { by_size.emplace(key_u64(key, 8), key_u64(key, 0)); });
+  std::map<std::uint64_t, std::uint64_t> by_offset;
+  for_all(txn, Table::extents_by_offset, [&](auto key, auto value) { by_offset.emplace(key_u64(key, 0), number(value)); });
+  require(by_size == by_offset, "free spans by size and by offset differ");
+  std::uint64_t last_end = ~std::uint64_t{0};
+  for (const auto& [offset, nbytes] : by_offset) {
+    require(offset != last_end, "two adjacent free spans");
+    last_end = offset + nbytes;
+    free_bytes += nbytes;
+    whole.add_span(offset, nbytes, "free");
+  }
+  for_all(txn, Table::pending, [&](auto key, auto value) {
+    whole.add_span(key_u64(key, 8), number(value), "pending");
+    pending += number(value);
+    whole.add_slot(BlockRef{number(value.substr(8))}.slot());
+  });
+  for_all(txn, Table::retired, [&](auto key, auto value) {
+    whole.add_span(number(value), number(value.substr(8)), "retired");
+    retired += number(value.substr(8));
+    whole.add_slot(BlockRef{key_u64(key, 0)}.slot());
+  });
+  for_all(txn, Table::free_slots, [&](auto key, auto) { whole.add_slot(key_u32(key, 0)); });
+  require(free_bytes == counters.free_bytes, "free bytes");
+  require(pending == counters.pending_bytes, "pending bytes");
+  require(retired == counters.retired_bytes, "retired bytes");
+}
+
+void check_runs(const Txn& txn, Whole& whole) {
+  RowIndex end = 0;
+  tq::PartitionId last = 0;
+  for_all(txn, Table::runs, [&](auto key, auto) {
+    const tq::PartitionId partition = key_u32(key, 0);
+    RunCursor at(txn, partition);
+    require(at.seek(key_row(key, 4)), "a run that cannot be found");
+    const RunView& run = at.run();
+    require(run.start == key_row(key, 4), "a run that another one covers");
+    require(partition != last || run.start >= end, "overlapping runs");
+    last = partition;
+    end = run.end();
+    whole.runs[partition][run.start] = run.count;
+    std::set<tq::FieldId> fields;
+    std::uint64_t last_ref = 0;
+    run.for_each([&](BlockRef ref, std::uint32_t, std::size_t n, const char* ids) {
+      require(ref.word > last_ref && n > 0, "entries of a run out of order");
+      last_ref = ref.word;
+      for (std::size_t i = 0; i < n; ++i) require(fields.insert(field_at(ids, i)).second, "a field twice in a run");
+      whole.cells[ref.word] += n * static_cast<std::uint64_t>(run.count);
+    });
+  });
+}
+
+void check_blocks(const Txn& txn, const Counters& counters, Whole& whole) {
+  std::uint64_t used = 0;
+  std::uint64_t live = 0;
+  std::map<tq::PartitionId, std::uint64_t> live_of;
+  for_all(txn, Table::blocks, [&](auto key, auto value) {
+    const BlockRef ref{key_u64(key, 0)};
+    const BlockRecord record = BlockRecord::parse(value);
+    whole.add_span(record.span.offset, record.span.nbytes, "block");
+    whole.add_slot(ref.slot());
+    require(record.live_cells > 0, "a published block without a live cell");
+    require(record.live_cells == whole.cells[ref.word],
+            "block " + std::to_string(ref.word) + " says " + std::to_string(record.live_cells) + " live cells, runs say " +
+                std::to_string(whole.cells[ref.word]));
+    whole.cells.erase(ref.word);
+    used += record.span.nbytes;
+    live += record.live_bytes();
+    live_of[record.partition] += record.live_bytes();
+  });
+  require(whole.cells.empty(), "cells that name no published block");
+  require(used == counters.used_bytes, "used bytes");
+  require(live == counters.live_bytes, "live bytes");
+  for_all(txn, Table::partitions, [&](auto key, auto value) {
+    require(PartitionRecord::parse(value).live_bytes == live_of[key_u32(key, 0)], "live bytes of a partition");
+  });
+  std::uint64_t end = 0;
+  for (const auto& [offset, nbytes] : whole.spans) {
+    require(offset == end, "a hole or an overlap of spans at " + std::to_string(end));
+    end = offset + nbytes;
+  }
+  require(end == counters.reserved_bytes, "the spans do not reach the reserved end");
+  require(whole.slots.size() == counters.next_slot && (whole.slots.empty() || *whole.slots.rbegin() < counters.next_slot),
+          "slots that nobody has");
+}
+
+void check_rows(const Txn& txn, const Counters& counters, const Whole& whole, const KeyHasher* hasher) {
+  std::int64_t rows = 0;
+  std::uint64_t partitions = 0;
+  for_all(txn, Table::partitions, [&](auto key, auto value) {
+    const tq::PartitionId id = key_u32(key, 0);
+    const PartitionRecord record = PartitionRecord::parse(value);
+    ++partitions;
+    rows += record.rows;
+    std::int64_t covered = 0;
+    if (const auto of = whole.runs.find(id); of != whole.runs.end()) {
+      for (const auto& [start, count] : of->second) covered += count;
+    }
+    std::int64_t doomed = 0;
+    for (const Segment& segment : some_doomed(txn, id, INT64_MAX)) {
+      doomed += segment.count;
+      for (std::int64_t i = 0; i < segment.count; ++i) require(whole.covered(id, segment.row + i), "a doomed row without a run");
+    }
+    require(doomed == record.doomed_rows, "doomed rows");
+    require(covered == record.rows + record.doomed_rows, "rows of a partition");
+    require(partition_by_name(txn, record.name)->id == id, "a partition's name");
+    std::int64_t keyed = 0;
+    Cursor chunks(txn, Table::rowinfo);
+    RowInfoReader info(txn, id);
+    RowIndex end = 0;
+    for (bool found = chunks.seek(Key(Table::rowinfo).u32(id)); found && key_u32(chunks.tail(), 0) == id; found = chunks.next()) {
+      const RowIndex start = key_row(chunks.tail(), 4);
+      const auto count = Reader(chunks.value()).number<std::uint32_t>();
+      require(start >= end, "overlapping chunks of keys and tags");
+      end = start + count;
+      for (RowIndex row = start; row < end; ++row) {
+        require(info.seek(row), "a chunk that cannot be found");
+        if (info.key().empty() && info.tags().empty()) continue;
+        require(whole.covered(id, row), "keys or tags of a row that does not exist");
+        if (info.key().empty()) continue;
+        ++keyed;
+        if (hasher == nullptr) continue;
+        const auto value_of_hash = txn.get(Key(Table::key_rows).u32(id).u64((*hasher)(info.key())));
+        require(value_of_hash.has_value(), "a key without its hash");
+        bool names_row = false;
+        Reader in(*value_of_hash);
+        while (in.left() > 0) names_row = in.number<std::uint64_t>() == static_cast<std::uint64_t>(row) || names_row;
+        require(names_row, "a hash that does not name the row of its key");
+      }
+    }
+    require(keyed == record.keyed_rows, "keyed rows");
+    std::int64_t hashed = 0;
+    Cursor hashes(txn, Table::key_rows);
+    for (bool found = hashes.seek(Key(Table::key_rows).u32(id)); found && key_u32(hashes.tail(), 0) == id; found = hashes.next()) {
+      hashed += static_cast<std::int64_t>(hashes.value().size() / 8);
+    }
+    require(hashed == keyed, "hashes of keys that are gone");
+  });
+  require(rows == counters.rows, "rows");
+  require(partitions == counters.partitions, "partitions");
+}
+
+}  // namespace
+
+void check_whole_index(const std::string& directory, bool strong_hash) {
+  const std::shared_ptr<Env> env = Env::open(directory);  // the process's own, if it has one
+  const ReadTxn txn(*env);
+  const Counters counters = Counters::parse(*txn.get(Key(Table::counters)));
+  const Format format = Format::parse(*txn.get(Key(Table::format)));
+  KeyHasher hasher;
+  hasher.seed[0] = format.hash_seed[0];
+  hasher.seed[1] = format.hash_seed[1];
+  Whole whole;
+  check_space(txn, counters, whole);
+  check_runs(txn, whole);
+  check_blocks(txn, counters, whole);
+  check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
+}
+
+}  // namespace tq_test
