@@ -12,7 +12,6 @@ import numpy as np
 
 from transferqueue.errors import (
     FieldNotReadyError,
-    KeyNotFoundError,
     PartitionNotFoundError,
     StaleMetadataError,
     name_some,
@@ -61,14 +60,19 @@ async def async_batch_meta2kv_batch_meta(meta: BatchMeta) -> KVBatchMeta:
 
 def rows_of_keys(client: TransferQueueClient, meta: KVBatchMeta) -> BatchMeta:
     """`kv_batch_meta2batch_meta` through a given client."""
+    if not meta.size:
+        return _no_rows(meta, client.fields_meta(meta.partition_id, meta.fields) if meta.partition_id else None)
     keys = _look_up(meta)
-    return _by_index(meta, keys, client.kv_retrieve_meta(keys, _partition(meta)) if keys else None)
+    return _by_index(meta, keys, client.kv_retrieve_meta(keys, _partition(meta)))
 
 
 async def async_rows_of_keys(client: TransferQueueClient, meta: KVBatchMeta) -> BatchMeta:
     """`rows_of_keys` for asyncio."""
+    if not meta.size:
+        known = await client.async_fields_meta(meta.partition_id, meta.fields) if meta.partition_id else None
+        return _no_rows(meta, known)
     keys = _look_up(meta)
-    return _by_index(meta, keys, await client.async_kv_retrieve_meta(keys, _partition(meta)) if keys else None)
+    return _by_index(meta, keys, await client.async_kv_retrieve_meta(keys, _partition(meta)))
 
 
 def _client(meta: BatchMeta | KVBatchMeta) -> TransferQueueClient:
@@ -87,22 +91,19 @@ def _partition(meta: KVBatchMeta) -> str:
     return meta.partition_id
 
 
-def _by_index(meta: KVBatchMeta, keys: Sequence[str], found: BatchMeta | None) -> BatchMeta:
-    if found is None:
-        return BatchMeta(extra_info=meta.extra_info, session=meta.session)
-    if found.size != len(keys):
-        raise KeyNotFoundError(
-            f"partition {meta.partition_id!r} holds {found.size} of the {len(keys)} keys asked for; they were cleared "
-            f"or never put: keys {name_some(keys)}",
-            keys=tuple(keys),
-            partition_id=meta.partition_id,
-        )
+def _no_rows(meta: KVBatchMeta, known: BatchMeta | None) -> BatchMeta:
+    rows = BatchMeta(session=meta.session) if known is None else known
+    rows.extra_info = meta.extra_info
+    return rows.copy()
+
+
+def _by_index(meta: KVBatchMeta, keys: Sequence[str], found: BatchMeta) -> BatchMeta:
     if meta.fields is not None:
         missing = [name for name in meta.fields if not found.has_field(name)]
         if missing:
             raise FieldNotReadyError(
-                f"fields {name_some(missing)} are not in partition {meta.partition_id!r} for these keys, which have "
-                f"{name_some(found.field_names) or 'none'}",
+                f"partition {meta.partition_id!r}: not all {meta.size} keys have fields {name_some(missing)}; what "
+                f"all have: {name_some(found.field_names) or 'nothing'}. They were not produced yet, or are misspelt",
                 fields=tuple(missing),
                 keys=tuple(keys),
                 partition_id=meta.partition_id,

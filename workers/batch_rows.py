@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
 from transferqueue.errors import SchemaMismatchError
@@ -73,11 +72,3 @@ def pad_batch(batch: TensorDictBase, divisor: int) -> tuple[TensorDictBase, int]
         return batch, 0
     last = take_batch(batch, rows - 1, rows)
     return join_batches([batch, *[last] * added]), added
-
-
-def keep_rows(batch: TensorDictBase, keep: np.ndarray) -> TensorDict:
-    """The rows where the bool array `keep` [rows] is True, in order."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False]))))
-    if not len(edges):
-        return take_batch(batch, 0, 0)
-    return join_batches([take_batch(batch, int(start), int(stop)) for start, stop in edges.reshape(-1, 2)])

@@ -121,11 +121,7 @@ def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: s
 
 
 def _write_back(target: _Input, result: MethodOutput) -> Generator[Step, Any, BatchMeta | KVBatchMeta]:
-    meta, rows = target.meta, target.rows
-    if rows.num_padding:
-        result.keep(~rows.padding_mask)
-        meta, rows = meta.unpad(), rows.unpad()
-    columns = result.columns
+    rows, columns = target.rows, result.columns
     if columns is not None and rows.size:
         client = session_client.client_for(target.meta)
         # A copy: put adds the fields to the metadata that it is given, which is the caller's own in a local call.
@@ -134,15 +130,13 @@ def _write_back(target: _Input, result: MethodOutput) -> Generator[Step, Any, Ba
             blocking=lambda: client.put(columns, metadata=metadata),
             awaitable=lambda: client.async_put(columns, metadata=metadata),
         )
-    return _same_kind(meta, rows, result.extra_info)
+    return _same_kind(target.meta.unpad(), rows.unpad(), result.extra_info)
 
 
 def _same_kind(meta: BatchMeta | KVBatchMeta, rows: BatchMeta, extra_info: dict[str, Any]) -> BatchMeta | KVBatchMeta:
     if isinstance(meta, KVBatchMeta):
-        updated = meta.copy()
-        updated.fields = sorted({*(meta.fields or ()), *rows.field_names}) if rows.size else meta.fields
-        updated.extra_info = extra_info
-        return updated
-    updated_rows = rows.copy()
-    updated_rows.extra_info = extra_info
-    return updated_rows
+        meta.fields = sorted({*(meta.fields or ()), *rows.field_names}) if rows.size else meta.fields
+        meta.extra_info = extra_info
+        return meta
+    rows.extra_info = extra_info
+    return rows

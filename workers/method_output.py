@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
 from transferqueue.errors import SchemaMismatchError
-from transferqueue.workers.batch_rows import keep_rows
 from transferqueue.workers.columns import is_constant
 
 
@@ -57,11 +55,6 @@ class MethodOutput:
                 fields=tuple(sorted(columns)),
             )
         self.columns = TensorDict(columns, batch_size=[rows])
-
-    def keep(self, rows: np.ndarray) -> None:
-        """Drops the rows where the bool array is False."""
-        if self.columns is not None:
-            self.columns = keep_rows(self.columns, rows)
 
     @staticmethod
     def is_bridged(output: object) -> bool:

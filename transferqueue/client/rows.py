@@ -106,6 +106,20 @@ class RowCalls(ClientCore):
             raise self._unknown_partition(partition_id)
         return list(listing.keys)
 
+    def fields_meta(self, partition_id: str, fields: str | Sequence[str] | None = None) -> BatchMeta:
+        """Metadata without rows that knows the types of fields of a partition: reading it gives an empty batch with
+        columns, for a rank that got no rows but runs all the same.
+
+        Args:
+            partition_id: an unknown one has no fields.
+            fields: default: all fields that any of its rows has.
+        """
+        store, partition = self._open(), check_partition(partition_id)
+        names = store.field_names(partition) if fields is None else check_names(fields, "fields")
+        _, indexes, _, _ = store.production(partition, names)
+        resolved = store.resolve(partition, indexes=as_indexes(indexes), fields=names, lease=False)
+        return meta_of(self.session, partition, resolved, names)[:0]
+
     def stats(self, partition_id: str | None = None) -> Stats:
         """Sizes, rows by state and clients; with `partition_id` the rows of that partition only.
 
@@ -199,6 +213,7 @@ class RowCalls(ClientCore):
     async_check_production_status = asynchronous(check_production_status)
     async_kv_retrieve_meta = asynchronous(kv_retrieve_meta)
     async_kv_retrieve_keys = asynchronous(kv_retrieve_keys)
+    async_fields_meta = asynchronous(fields_meta)
     async_stats = asynchronous(stats)
     async_trim = asynchronous(trim)
 

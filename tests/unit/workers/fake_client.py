@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
-from transferqueue.errors import FieldNotReadyError
+from transferqueue.errors import FieldNotReadyError, KeyNotFoundError
 from transferqueue.metadata import BatchMeta
 from transferqueue.read_report import ReadReport
 
@@ -35,11 +35,14 @@ class FakeClient:
             start = len(self.rows)
             indexes = list(range(start, start + data.batch_size[0]))
             metadata = BatchMeta(indexes, partition_id or "p", session=SESSION)
-        self.stored.append((list(metadata.global_indexes), sorted(data.keys())))
+        real = metadata.unpad().global_indexes
+        self.stored.append((real, sorted(data.keys())))
         for name in data.keys():  # noqa: SIM118
             entry = data.get(name)
             values = entry.unbind(0) if isinstance(entry, torch.Tensor) else entry.tolist()
-            for index, value in zip(metadata.global_indexes, values, strict=True):
+            for index, value, pad in zip(metadata.global_indexes, values, metadata.padding_mask, strict=True):
+                if pad:
+                    continue
                 self.rows.setdefault(index, {})[name] = value.clone() if isinstance(value, torch.Tensor) else value
         return metadata.add_fields(data)
 
@@ -50,9 +53,18 @@ class FakeClient:
 
     def kv_retrieve_meta(self, keys: Sequence[str], partition_id: str) -> BatchMeta:
         self.calls.append("kv_retrieve_meta")
-        indexes = [self.keys[partition_id, key] for key in keys if (partition_id, key) in self.keys]
+        unknown = [key for key in keys if (partition_id, key) not in self.keys]
+        if unknown:
+            raise KeyNotFoundError(f"no keys {unknown}", keys=tuple(unknown))
+        indexes = [self.keys[partition_id, key] for key in keys]
         meta = BatchMeta(indexes, partition_id, session=SESSION)
         return meta.add_fields(self._columns(meta, sorted({name for index in indexes for name in self.rows[index]})))
+
+    def fields_meta(self, partition_id: str, fields: Sequence[str] | None = None) -> BatchMeta:
+        self.calls.append("fields_meta")
+        meta = BatchMeta(list(self.rows), partition_id, session=SESSION)
+        names = fields or sorted({name for row in self.rows.values() for name in row})
+        return meta.add_fields(self._columns(meta, list(names)))[:0]
 
     def kv_retrieve_keys(self, global_indexes: Sequence[int], partition_id: str) -> list[str | None]:
         by_index = {index: key for (partition, key), index in self.keys.items() if partition == partition_id}

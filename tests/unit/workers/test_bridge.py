@@ -88,7 +88,7 @@ def test_metadata_by_keys_comes_back_by_keys(client: FakeClient) -> None:
 
 def test_keys_and_fields_that_are_not_there_are_named(client: FakeClient) -> None:
     put_rows(client, rows=2, keys=True)
-    with pytest.raises(KeyNotFoundError, match="2 of the 4 keys"):
+    with pytest.raises(KeyNotFoundError, match="k2"):
         plus_one(kv_meta())
     with pytest.raises(FieldNotReadyError, match="'nope'"):
         plus_one(kv_meta(rows=2, fields=["nope"]))
@@ -218,6 +218,14 @@ def test_empty_batches_are_run_and_nothing_is_written(client: FakeClient) -> Non
     result = plus_one(meta)
     assert result.size == 0
     assert len(client.stored) == writes
+
+
+def test_a_rank_without_keys_sees_the_columns_of_the_partition(client: FakeClient) -> None:
+    put_rows(client, rows=2, keys=True)
+    for fields in (["x"], None):
+        pieces = kv_meta(rows=2, fields=fields).chunk(4)
+        results = [plus_one(piece) for piece in pieces]
+        assert [result.keys for result in results] == [["k0"], ["k1"], [], []]
 
 
 def test_padded_rows_are_seen_but_not_stored(client: FakeClient) -> None:
