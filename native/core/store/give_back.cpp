@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -41,6 +42,14 @@ std::uint64_t retire_blocks(Attachment& attachment, Index& index, const std::vec
   for (const BlockRef block : unleased) attachment.table.set_free(block);
   if (freed > 0) bump_word(room_word(*attachment.control));
   return freed;
+}
+
+void retire_after_commit(Attachment& attachment, Index& index, const std::vector<BlockRef>& retired) noexcept {
+  try {
+    retire_blocks(attachment, index, retired);
+  } catch (const std::exception&) {
+    // Said in the header: they stay listed.
+  }
 }
 
 std::vector<std::pair<OwnerId, std::int64_t>> reap_dead(Attachment& attachment, Index& index) {

@@ -16,6 +16,10 @@ void drain_give_back(Attachment& attachment, Index& index);
 // somebody still reads stay listed. Bytes freed.
 std::uint64_t retire_blocks(Attachment& attachment, Index& index, const std::vector<BlockRef>& retired);
 
+// The same after a commit that already did what its caller asked for: whatever goes wrong here (a stuck gate, no descriptors
+// left for the scan) must not make it look undone. The blocks stay listed, and every reclaim tries again.
+void retire_after_commit(Attachment& attachment, Index& index, const std::vector<BlockRef>& retired) noexcept;
+
 // Pending extents of dead processes given back, their lease files removed: (owner, pid) each.
 std::vector<std::pair<OwnerId, std::int64_t>> reap_dead(Attachment& attachment, Index& index);
 

@@ -17,7 +17,7 @@ PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reserva
       node_(new GiveBackQueue::Node{{reservation.span, reservation.block, owner}}) {}
 
 PendingBlock::~PendingBlock() {
-  const DeleterGuard deleter;
+  const OperationGuard operation;  // not a deleter: giving a mapping up is an operation, which none may enter from inside one
   give_back();
 }
 

@@ -86,7 +86,7 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   }
   TQ_PAUSE("put.after_commit_before_wake");
   wake_partition(*attachment.control, request.partition);
-  retire_blocks(attachment, index, result.retired);
+  retire_after_commit(attachment, index, result.retired);
   return result;
 }
 
@@ -110,7 +110,7 @@ std::int64_t Store::move(const Resolved& source, PendingBlock& block, const std:
     }
   }
   if (result.moved == 0) bump_word(room_word(*attachment.control));
-  retire_blocks(attachment, index, result.retired);
+  retire_after_commit(attachment, index, result.retired);
   return result.moved;
 }
 

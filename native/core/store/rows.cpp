@@ -34,7 +34,7 @@ std::int64_t Store::clear_rows(const std::string& partition, const RowSelector& 
   drain_give_back(*attachment_, call.index());
   const Index::ClearResult result = call.index().clear_rows(partition, rows);
   if (result.rows > 0) wake_partition(*attachment_->control, partition);
-  retire_blocks(*attachment_, call.index(), result.retired);
+  retire_after_commit(*attachment_, call.index(), result.retired);
   return result.rows;
 }
 
@@ -43,7 +43,7 @@ bool Store::clear_partition(const std::string& partition) {
   drain_give_back(*attachment_, call.index());
   const Index::ClearResult result = call.index().clear_partition(partition);
   if (result.partition_found) wake_partition(*attachment_->control, partition);
-  retire_blocks(*attachment_, call.index(), result.retired);
+  retire_after_commit(*attachment_, call.index(), result.retired);
   return result.partition_found;
 }
 
