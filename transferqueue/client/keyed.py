@@ -289,7 +289,7 @@ class KeyedCalls(WriteCalls):
             unknown = [name for name in wanted if fields is not None and name not in fields]
             if unknown:
                 raise ValueError(
-                    f"select_fields {name_some(unknown)} not found among the metadata's fields {name_some(fields or [])}"
+                    f"select_fields {name_some(unknown)} not found among the metadata's: {name_some(fields or [])}"
                 )
             fields = wanted
         return list(meta.keys), meta.partition_id, fields or None

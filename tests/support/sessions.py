@@ -1,0 +1,115 @@
+"""Sessions and processes for tests: started, watched, ended by pid, and nothing left in shared memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import transferqueue as tq
+from transferqueue.storage.names import new_session_name
+
+SIZE = "64MiB"
+
+
+def left_behind(name: str) -> list[str]:
+    """Whatever in shared memory has the session's name in it."""
+    return [entry for entry in os.listdir("/dev/shm") if name in entry]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 30.0, what: str = "it") -> None:
+    """Until the condition holds; fails the test after `timeout_s`."""
+    until_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until_s, f"{what} did not happen within {timeout_s} s"
+        time.sleep(0.005)
+
+
+@contextmanager
+def embedded(name: str | None = None, **overrides: object) -> Iterator[tq.Session]:
+    """A session created by this process; ended, and checked to leave nothing."""
+    name = name or new_session_name()
+    session = tq.init(session=name, **{"storage.size": SIZE, **overrides})
+    try:
+        yield session
+    finally:
+        tq.close()
+        session.close()
+    assert left_behind(name) == []
+
+
+@contextmanager
+def served(name: str | None = None, *arguments: str) -> Iterator[str]:
+    """A `tq serve` in a process of its own; ended by SIGTERM, and checked to leave nothing."""
+    name = name or new_session_name()
+    process = start_service(name, *arguments)
+    try:
+        yield name
+    finally:
+        output = stop(process)
+    assert process.returncode == 0, output
+    assert left_behind(name) == [], output
+
+
+def start_service(name: str, *arguments: str) -> subprocess.Popen[str]:
+    """`tq serve`, ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transferqueue.cli", "serve", "--session", name, "--size", SIZE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith(f"serving session {name}"):
+        rest = stop(process)
+        raise AssertionError(f"tq serve did not start: {line}{rest}")
+    return process
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
+    """Ends a process that a test started; returns what it printed."""
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        return process.communicate(timeout=30)[0] or ""
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0] or ""
+
+
+def run_python(code: str, *arguments: str, **environment: str) -> str:
+    """Runs a script in a fresh process; returns its standard output, fails the test with its error output."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def in_child(action: Callable[[], object]) -> int:
+    """Runs `action` in a forked child; its exit status: 0, 1 when it raised, minus the signal that killed it."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
