@@ -57,7 +57,7 @@ class RankInfo:
 def rank_of(owner: object) -> int:
     """The rank of the object whose method is called: its `rank`, else this process's (0 outside a group)."""
     rank = getattr(owner, "rank", None)
-    return rank if isinstance(rank, int) else RankInfo.from_environment().rank
+    return rank if isinstance(rank, int) else _number(os.environ, RANK, 0)
 
 
 def _number(source: Mapping[str, str], name: str, default: int) -> int:
