@@ -24,13 +24,15 @@ nb::object as_fast(const nb::sequence& values, const char* what) {
                            .c_str());
 }
 
-std::string utf8(PyObject* value, const std::string& what) {
+// `position` below 0: not one of many.
+std::string utf8(PyObject* value, const char* what, Py_ssize_t position) {
   Py_ssize_t size = 0;
   const char* data = PyUnicode_AsUTF8AndSize(value, &size);
   if (data == nullptr) {
     if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) throw nb::python_error();
     PyErr_Clear();
-    throw Error(ErrorCode::invalid, what + " holds a lone surrogate, which cannot be stored; encode it first");
+    const std::string where = position < 0 ? what : std::string(what) + "[" + std::to_string(position) + "]";
+    throw Error(ErrorCode::invalid, where + " holds a lone surrogate, which cannot be stored; encode it first");
   }
   return std::string(data, static_cast<std::size_t>(size));
 }
@@ -56,7 +58,7 @@ nb::str to_str(const std::string& value) {
   return nb::borrow<nb::str>(result);
 }
 
-std::string to_utf8(const nb::str& value, const char* what) { return utf8(value.ptr(), what); }
+std::string to_utf8(const nb::str& value, const char* what) { return utf8(value.ptr(), what, -1); }
 
 std::vector<std::string> to_strings(const nb::sequence& values, const char* what) {
   const nb::object fast = as_fast(values, what);
@@ -66,13 +68,7 @@ std::vector<std::string> to_strings(const nb::sequence& values, const char* what
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), i);
     if (!PyUnicode_Check(item)) refuse(item, what, "a str", i);
-    Py_ssize_t length = 0;
-    const char* data = PyUnicode_AsUTF8AndSize(item, &length);
-    if (data == nullptr) {
-      result.push_back(utf8(item, std::string(what) + "[" + std::to_string(i) + "]"));  // throws
-    } else {
-      result.emplace_back(data, static_cast<std::size_t>(length));
-    }
+    result.push_back(utf8(item, what, i));
   }
   return result;
 }

@@ -15,15 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import posix_ipc
-import torch
 
 from transferqueue import _native
 from transferqueue._native import DENSE, FieldLayout, PublishResult, Reservation, Resolved, Store
+
+if TYPE_CHECKING:  # a child process that copies bytes need not wait for torch
+    import torch
 
 MIB = 1 << 20
 SEGMENTS = ("ctl", "tbl", "dat")
@@ -36,7 +38,8 @@ class NativeSession:
 
     @property
     def stem(self) -> str:
-        return f"tq-{os.getuid()}-{self.name}"
+        # Not the prefix of real sessions: this one has no lock file, and whoever cleans up after the dead would remove it.
+        return f"native-{os.getuid()}-{self.name}"
 
     @property
     def directory(self) -> Path:
@@ -119,6 +122,8 @@ def put(
 
 
 def as_tensor(capsule: Any) -> torch.Tensor:
+    import torch
+
     return torch.from_dlpack(capsule)
 
 
