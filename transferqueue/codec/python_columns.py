@@ -10,10 +10,10 @@ from transferqueue.codec import schema as forms
 from transferqueue.codec.dtypes import numpy_to_text
 from transferqueue.codec.encoded_field import EncodedField
 from transferqueue.codec.field_tree import Leaf
-from transferqueue.codec.packed_rows import PICKLE, PackedRow, pack_rows, unpack_rows
+from transferqueue.codec.packed_rows import PICKLE, PackedRow, RowBuffers, pack_rows, unpack_rows
 from transferqueue.codec.pickles import pack_pickle, unpack_pickle
 from transferqueue.codec.ragged import encode_stack
-from transferqueue.codec.trees import NotATree, is_plain_tensor, pack_tree, unpack_tree
+from transferqueue.codec.trees import NotATree, TreeReader, is_plain_tensor, pack_tree
 from transferqueue.codec.values import encode_values
 from transferqueue.errors import PickleNotAllowedError, RowDecodeError, SchemaMismatchError
 
@@ -54,22 +54,27 @@ def decode_objects(name: str, data: Any, offsets: Any, positions: list[int], *, 
         RowDecodeError: unpickling a row raised.
     """
     rows = []
-    for position, (kind, skeleton, buffers) in zip(positions, unpack_rows(data, offsets), strict=True):
-        if kind != PICKLE:
-            rows.append(unpack_tree(skeleton, buffers))
-            continue
-        if not allow_pickle:
-            raise pickle_refused(name)
-        try:
-            rows.append(unpack_pickle(skeleton, buffers))
-        except Exception as error:  # code of the object's class: anything may come out of it
-            raise RowDecodeError(
-                f"row {position} of field {name!r} cannot be unpickled: {error!r}. Its other fields, and other rows, "
-                "can be read",
-                field=name,
-                row=position,
-            ) from error
+    with TreeReader() as trees:
+        for position, (kind, skeleton, buffers) in zip(positions, unpack_rows(data, offsets), strict=True):
+            if kind != PICKLE:
+                rows.append(trees.read(skeleton, buffers))
+            elif allow_pickle:
+                rows.append(_unpickle(name, position, skeleton, buffers))
+            else:
+                raise pickle_refused(name)
     return rows
+
+
+def _unpickle(name: str, position: int, skeleton: memoryview, buffers: RowBuffers) -> Any:
+    try:
+        return unpack_pickle(skeleton, buffers)
+    except Exception as error:  # code of the object's class: anything may come out of it
+        raise RowDecodeError(
+            f"row {position} of field {name!r} cannot be unpickled: {error!r}. Its other fields, and other rows, can "
+            "be read",
+            field=name,
+            row=position,
+        ) from error
 
 
 def pickle_refused(name: str) -> PickleNotAllowedError:

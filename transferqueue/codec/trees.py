@@ -42,11 +42,6 @@ def pack_tree(value: Any) -> PackedRow:
     return PackedRow(TREE, skeleton, writer.buffers)
 
 
-def unpack_tree(skeleton: memoryview, buffers: RowBuffers) -> Any:
-    """The value back; its tensors and arrays lie on `buffers`."""
-    return _Reader(buffers).read(skeleton)
-
-
 def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """A tensor's values in order as a uint8 array; copies only what is not contiguous in CPU memory."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -117,23 +112,42 @@ class _Writer:
         return len(self.buffers) - 1
 
 
-class _Reader:
-    def __init__(self, buffers: RowBuffers) -> None:
-        self._buffers = buffers
-        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._extension)
+class TreeReader:
+    """Makes values of skeletons, row after row; their tensors and arrays lie on the row's buffers.
 
-    def read(self, data: Any) -> Any:
+    Used as a context manager: the decoder and its extension hook refer to each other, and a view that this cycle held
+    would keep its lease until some garbage collection.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: RowBuffers | None = None
+        self._decoder: msgspec.msgpack.Decoder[Any] | None = msgspec.msgpack.Decoder(ext_hook=self._extension)
+
+    def __enter__(self) -> TreeReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._decoder = self._buffers = None
+
+    def read(self, skeleton: memoryview, buffers: RowBuffers) -> Any:
+        """One row."""
+        self._buffers = buffers
         try:
-            return self._decoder.decode(data)
+            return self._decode(skeleton)
         except TransferQueueError:
             raise
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RuntimeError) as error:
             raise CorruptSegmentError(f"the skeleton of a stored row is unreadable: {error}") from error
 
+    def _decode(self, data: memoryview) -> Any:
+        assert self._decoder is not None
+        return self._decoder.decode(data)
+
     def _extension(self, code: int, data: memoryview) -> Any:
         if code == _INT:
             return int.from_bytes(data, "big", signed=True)
-        content = self._decoder.decode(data)
+        content = self._decode(data)
+        assert self._buffers is not None
         if code == _TENSOR:
             index, number, shape = content
             return tensor_on(self._buffers[index], from_number(number), shape)
