@@ -42,16 +42,17 @@ def test_tensors_that_outlive_the_commit_cannot_reach_the_store(client: Transfer
 
 
 def test_an_exception_aborts_and_nothing_is_there(client: TransferQueueClient) -> None:
-    kept = None
-    with (
-        pytest.raises(RuntimeError, match="mine"),
-        client.alloc({"x": ((LARGE,), torch.int64)}, partition_id="p", batch_size=2) as allocation,
-    ):
-        kept = allocation.data["x"]
-        kept.fill_(1)
-        raise RuntimeError("mine")
+    allocation = client.alloc({"x": ((LARGE,), torch.int64)}, partition_id="p", batch_size=2)
+    kept = allocation.data["x"]
+
+    def produce(allocation: Any) -> None:
+        with allocation:
+            allocation.data["x"].fill_(1)
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        produce(allocation)
     assert client.kv_list() == {}
-    assert kept is not None
     filled = [client.put(TensorDict({"x": torch.full((2, LARGE), 7)}, [2]), partition_id="q") for _ in range(3)]
     kept.fill_(-1)
     for meta in filled:
@@ -152,5 +153,5 @@ def test_extra_must_fit(client: TransferQueueClient) -> None:
 )
 def test_wrong_descriptions_are_refused(client: TransferQueueClient, arguments: dict[str, Any], error: Any) -> None:
     with pytest.raises(error):
-        client.alloc(arguments.pop("fields"), partition_id="p", **arguments)
+        client.alloc(**arguments, partition_id="p")
     assert client.stats().pending_bytes == 0

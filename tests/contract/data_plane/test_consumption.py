@@ -109,7 +109,8 @@ def test_production_status(client: TransferQueueClient) -> None:
     meta = put(client, 3, "x", "y")
     client.put(TensorDict({"z": torch.arange(1)}, [1]), metadata=meta.select_samples([2]))
     indexes, status = client.get_production_status(["z", "x"], "p")
-    assert indexes is not None and status is not None
+    assert indexes is not None
+    assert status is not None
     assert indexes.tolist() == meta.global_indexes
     assert status.dtype == torch.int8
     assert status.tolist() == [[0, 1], [0, 1], [1, 1]]

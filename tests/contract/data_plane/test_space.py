@@ -90,7 +90,7 @@ def test_a_full_store_refuses_a_put_as_a_whole(client: TransferQueueClient) -> N
 
 
 def test_what_can_never_fit_is_refused_at_once(client: TransferQueueClient) -> None:
-    with pytest.raises(tq.StorageFullError, match="storage.size"):
+    with pytest.raises(tq.StorageFullError, match=r"storage\.size"):
         client.put(megabytes(65), partition_id="p", timeout=None)
 
 
