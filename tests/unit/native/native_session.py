@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -163,6 +165,38 @@ def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
         time.sleep(0.005)
 
 
+def fork(work: Callable[[], None]) -> int:
+    """Pid of a child that does `work` and ends, with status 1 and a traceback when that raised."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def exit_status(pid: int, timeout_s: float = 60.0) -> int:
+    """Of a child: its exit code, or minus the signal that ended it. A child that does not end is killed and fails."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise AssertionError(f"child {pid} did not end within {timeout_s} s")
+        time.sleep(0.002)
+
+
 PRELUDE = """
 import os, sys, threading, time
 import numpy as np
@@ -202,7 +236,9 @@ __all__ = [
     "_native",
     "as_tensor",
     "copy",
+    "exit_status",
     "fill",
+    "fork",
     "get",
     "layouts",
     "new_session",
