@@ -8,9 +8,12 @@ namespace tq::index {
 void throw_lmdb(int rc, const std::string& doing) {
   const std::string could_not = "could not " + doing + ": ";
   switch (rc) {
-    case MDB_MAP_FULL:
-      throw Error(ErrorCode::index_full, could_not + "the metadata index of the session is full; clear rows or partitions that "
+    case MDB_MAP_FULL: {
+      Error error(ErrorCode::index_full, could_not + "the metadata index of the session is full; clear rows or partitions that "
                                                      "are no longer needed, or start the session with a larger index");
+      error.errno_value = rc;  // tells it from a refusal of our own: see wait_for_readers
+      throw error;
+    }
     case MDB_TXN_FULL:
       throw Error(ErrorCode::index_full,
                   could_not + "one call touches more of the index than a transaction may; split it into several calls");
