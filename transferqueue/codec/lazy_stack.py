@@ -51,7 +51,7 @@ def lazy_stack(values: list[Any] | None, n_rows: int, read: Callable[[], list[An
 def eager_stack(values: list[Any]) -> Any:
     """The NonTensorStack of those rows (each a value of its own, lists included)."""
     if not values:
-        return NonTensorStack(NonTensorData(data=None))[:0]
+        return NonTensorStack()
     if all(type(value) is str for value in values):
         return NonTensorStack(*values)  # tensordict has a fast path for these
     return NonTensorStack(*[NonTensorData(data=value) for value in values])

@@ -75,7 +75,7 @@ def pack_rows(name: str, schema: bytes, rows: Sequence[PackedRow]) -> EncodedFie
 
 
 class RowBuffers:
-    """The buffers of one stored row, as uint8 arrays on the row's memory; each made when asked for."""
+    """The buffers of one stored row, on the row's memory; each made when asked for, with a storage of its own."""
 
     def __init__(self, row: torch.Tensor, table: list[tuple[int, int]]) -> None:
         self._row = row
@@ -84,10 +84,15 @@ class RowBuffers:
     def __len__(self) -> int:
         return len(self._table)
 
-    def __getitem__(self, index: int) -> NDArray[np.uint8]:
+    def tensor(self, index: int) -> torch.Tensor:
+        """uint8, 1-D."""
         offset, nbytes = self._table[index]
-        array: NDArray[np.uint8] = own_storage(self._row[offset : offset + nbytes]).numpy()
-        return array
+        return own_storage(self._row[offset : offset + nbytes])
+
+    def array(self, index: int) -> NDArray[np.uint8]:
+        """uint8, 1-D."""
+        found: NDArray[np.uint8] = self.tensor(index).numpy()
+        return found
 
 
 def unpack_rows(data: torch.Tensor, offsets: NDArray[np.int64]) -> Iterator[tuple[int, memoryview, RowBuffers]]:

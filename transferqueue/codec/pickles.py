@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import torch
 
 from transferqueue.codec.dtypes import from_name, name_of
 from transferqueue.codec.packed_rows import PICKLE, Buffer, PackedRow, RowBuffers
@@ -27,7 +28,7 @@ def pack_pickle(value: Any) -> PackedRow:
 
 def unpack_pickle(skeleton: memoryview, buffers: RowBuffers) -> Any:
     """The value back, its tensors and arrays on `buffers`. Runs code of whoever wrote it: only with `allow_pickle`."""
-    return pickle.loads(skeleton, buffers=[buffers[index] for index in range(len(buffers))])
+    return pickle.loads(skeleton, buffers=[buffers.array(index) for index in range(len(buffers))])
 
 
 class _Pickler(pickle.Pickler):
@@ -39,5 +40,5 @@ class _Pickler(pickle.Pickler):
 
 
 def _tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    array = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, np.uint8)
-    return tensor_on(array, from_name(dtype), shape)
+    raw = torch.from_numpy(np.frombuffer(buffer, dtype=np.uint8)) if len(buffer) else torch.empty(0, dtype=torch.uint8)
+    return tensor_on(raw, from_name(dtype), shape)

@@ -55,11 +55,9 @@ def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return flat
 
 
-def tensor_on(buffer: np.ndarray[Any, Any], dtype: torch.dtype, shape: Any) -> torch.Tensor:
-    """The tensor whose values are `buffer` (uint8), on that memory."""
-    if buffer.size == 0:
-        return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(buffer).view(dtype).view(shape)
+def tensor_on(buffer: torch.Tensor, dtype: torch.dtype, shape: Any) -> torch.Tensor:
+    """The tensor whose values are `buffer` (uint8, 1-D), on that memory."""
+    return buffer.view(dtype).view(shape)
 
 
 def is_plain_tensor(value: Any) -> bool:
@@ -150,10 +148,10 @@ class TreeReader:
         assert self._buffers is not None
         if code == _TENSOR:
             index, number, shape = content
-            return tensor_on(self._buffers[index], from_number(number), shape)
+            return tensor_on(self._buffers.tensor(index), from_number(number), shape)
         if code == _ARRAY:
             index, text, shape = content
-            return self._buffers[index].view(numpy_from_text(text)).reshape(shape)
+            return self._buffers.array(index).view(numpy_from_text(text)).reshape(shape)
         if code == _SCALAR:
             text, raw = content
             if text is None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALWAYS_EXACT = frozenset((str, bytes, float, bool, type(None)))
+_ONLY_STR = frozenset((str,))
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
@@ -33,11 +34,20 @@ def is_exact(value: Any) -> bool:
         return True
     if kind is int:
         return bool(_INT_MIN <= value <= _INT_MAX)
-    if kind is list:
-        return all(map(is_exact, value))
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(is_exact, value.values()))
-    return False
+        if not _ONLY_STR.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    elif kind is not list:
+        return False
+    for item in value:  # leaves are looked at here: a call for each would double the time
+        kind = type(item)
+        if kind is int:
+            if not _INT_MIN <= item <= _INT_MAX:
+                return False
+        elif kind not in _ALWAYS_EXACT and not is_exact(item):
+            return False
+    return True
 
 
 def encode_values(leaf: Leaf, rows: Sequence[Any]) -> EncodedField | None:

@@ -116,7 +116,7 @@ def test_nothing_of_the_batch_is_kept_after_writing() -> None:
         "t": [torch.ones(i) for i in range(4)],
         "n": np.array(["a", "b", "c", "d"]),
     }
-    plan = plan_put(TensorDict(batch, [4]))
+    plan = plan_put(batch)
     owners = [weakref.ref(batch["x"]), weakref.ref(batch["strided"]), weakref.ref(batch["o"][2]["t"])]
     reservation = FakeReservation(plan.nbytes)
     plan.write(reservation)  # type: ignore[arg-type]
