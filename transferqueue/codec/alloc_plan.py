@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils import dlpack
 
 from transferqueue.codec import schema as forms
 from transferqueue.codec.dtypes import is_storable, name_of
@@ -56,7 +57,7 @@ class AllocPlan:
                 paths[field.name] = (path, ())
             if field.data_nbytes:
                 capsule = reservation.producer_tensor(field.data_offset, field.data_nbytes)
-                memory = torch.utils.dlpack.from_dlpack(capsule)
+                memory = dlpack.from_dlpack(capsule)
             else:
                 memory = torch.empty(0, dtype=torch.uint8)
             if isinstance(spec, Jagged):

@@ -61,7 +61,8 @@ def _walk(
         elif isinstance(value, Mapping) and not is_tensor_collection(value):
             yield from _walk(value, here, (*inner_batch, ()), n_rows)
         elif not isinstance(value, (list, str)) and is_batch(value) and not _is_unbatched(value):
-            sizes = tuple(value.batch_size)
+            nested: Any = value
+            sizes = tuple(nested.batch_size)
             if sizes[:1] != (n_rows,):
                 raise SchemaMismatchError(
                     f"field {'/'.join(here)!r} is a TensorDict of batch size {list(sizes)} in a batch of {n_rows} rows",

@@ -65,6 +65,6 @@ def strided_over(buffer: torch.Tensor, sizes: NDArray[np.int64]) -> Any:
         strides[:, :-1] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
     starts = np.zeros(rows, dtype=np.int64)
     np.cumsum(sizes.prod(axis=1)[:-1], out=starts[1:])
-    return torch._nested_view_from_buffer(
+    return torch._nested_view_from_buffer(  # pyright: ignore[reportPrivateImportUsage]
         buffer, torch.from_numpy(sizes), torch.from_numpy(strides), torch.from_numpy(starts)
     )

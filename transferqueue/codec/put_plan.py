@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch.utils import dlpack
 
 from transferqueue.codec.encoded_field import EncodedField, copy_strided, place
 from transferqueue.codec.schema import schema_dict
@@ -58,4 +58,4 @@ class PutPlan:
                 nbytes = source.numel() * source.element_size()
                 if nbytes:
                     capsule = reservation.writable(field.data_offset + offset, nbytes)
-                    copy_strided(torch.utils.dlpack.from_dlpack(capsule), source)
+                    copy_strided(dlpack.from_dlpack(capsule), source)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.utils import dlpack
 
 from transferqueue._native import RAGGED
 from transferqueue.errors import CorruptSegmentError
@@ -101,7 +102,7 @@ class RowReader:
         except MemoryError:
             return None  # no further mapping can be made: the caller copies
         self.viewed_nbytes += nbytes
-        return torch.utils.dlpack.from_dlpack(capsule)
+        return dlpack.from_dlpack(capsule)
 
     def _gathered(self, field: int, pieces: Pieces, nbytes: int) -> torch.Tensor:
         fresh = torch.empty(nbytes, dtype=torch.uint8)

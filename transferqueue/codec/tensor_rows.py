@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils import dlpack
 
 from transferqueue.codec.dense import check_storable, is_plain_bytes
 from transferqueue.codec.dtypes import from_number, number_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # The capsule itself costs a fifth of the protocol around it (0.7 against 4 us), once a row.
-_to_capsule: Callable[[torch.Tensor], Any] = getattr(torch.utils.dlpack, "to_dlpack", torch.Tensor.__dlpack__)
+_to_capsule: Callable[[torch.Tensor], Any] = getattr(dlpack, "to_dlpack", torch.Tensor.__dlpack__)
 _ALIGN = 16
 _FIXED = 8
 
@@ -100,4 +101,4 @@ def own_storage(part: torch.Tensor) -> torch.Tensor:
     """The same memory (uint8, 1-D, contiguous) as a tensor whose storage is that part alone."""
     if part.numel() == 0:
         return torch.empty(0, dtype=torch.uint8)
-    return torch.utils.dlpack.from_dlpack(_to_capsule(part))
+    return dlpack.from_dlpack(_to_capsule(part))
