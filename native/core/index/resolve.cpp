@@ -46,7 +46,7 @@ class Resolver {
     for (const Stretch& stretch : stretches) {
       for (std::int64_t done = 0; done < stretch.count;) {
         const RowIndex row = stretch.row + done;
-        if (row < 0 || !cursor.seek(row)) {
+        if (!cursor.seek(row)) {
           miss(stretch.position + done, stretch.count - done);
           break;
         }

@@ -32,6 +32,7 @@ bool RunCursor::accept(bool found) {
 }
 
 bool RunCursor::seek(RowIndex row) {
+  row = std::max<RowIndex>(row, 0);  // nothing lies before row 0, whatever a caller asks for
   if (valid_ && row >= run_.start) {
     if (row < run_.end()) return true;
     if (!next()) return false;

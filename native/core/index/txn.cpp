@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/pause.hpp"
+
 namespace tq::index {
 namespace {
 
@@ -159,9 +161,11 @@ void WriteTxn::check_room(Room room) const {
 void WriteTxn::commit(Room room) {
   if (!(counters == stored_)) put(Key(Table::counters), counters.view());
   check_room(room);
+  TQ_PAUSE("index.before_commit");
   release_fence();
   MDB_txn* txn = std::exchange(txn_, nullptr);  // freed by the commit, also when it fails
   check(mdb_txn_commit(txn), "commit to the index");
+  TQ_PAUSE_NOTHROW("index.after_commit");
 }
 
 Cursor::Cursor(const Txn& txn, Table table) : prefix_(static_cast<char>(table)) {

@@ -69,6 +69,18 @@ Reservation reserve(Index& index, std::uint64_t nbytes) {
   return *reservation;
 }
 
+PublishRequest request_of(const std::string& partition, RowSelector rows, std::optional<Reservation> reservation,
+                          std::vector<FieldLayout> fields, std::vector<std::string> tags) {
+  PublishRequest request;
+  request.partition = partition;
+  request.rows = std::move(rows);
+  request.owner = owner;
+  request.reservation = reservation;
+  request.fields = std::move(fields);
+  request.tags = std::move(tags);
+  return request;
+}
+
 PublishResult put(Index& index, const std::string& partition, const RowSelector& rows, const std::vector<std::string>& fields,
                   const std::vector<std::string>& tags, BlockRef* block) {
   const auto n = rows.by == RowsBy::fresh ? rows.count : static_cast<std::int64_t>(std::max(rows.indexes.size(), rows.keys.size()));

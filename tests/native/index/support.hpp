@@ -76,6 +76,8 @@ std::vector<std::string> numbered(const std::string& prefix, std::int64_t count,
 std::vector<FieldLayout> dense_fields(const std::vector<std::string>& names, std::int64_t n_rows);
 std::uint64_t nbytes_of(const std::vector<FieldLayout>& fields);
 Reservation reserve(Index& index, std::uint64_t nbytes);
+PublishRequest request_of(const std::string& partition, RowSelector rows, std::optional<Reservation> reservation = std::nullopt,
+                          std::vector<FieldLayout> fields = {}, std::vector<std::string> tags = {});
 // Reserves and publishes dense fields.
 PublishResult put(Index& index, const std::string& partition, const RowSelector& rows, const std::vector<std::string>& fields,
                   const std::vector<std::string>& tags = {}, BlockRef* block = nullptr);
