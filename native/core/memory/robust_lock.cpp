@@ -9,6 +9,10 @@
 
 #include "core/error.hpp"
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace tq::robust_lock {
 
 namespace {
@@ -56,6 +60,13 @@ void lock(layout::RobustLock& lock, double timeout_s, const std::string& what, I
       result = ::pthread_mutex_timedlock(&lock.mutex, &until);
       if (result == ETIMEDOUT && interrupted != nullptr) interrupted();
     } while (result == ETIMEDOUT);
+#if defined(__SANITIZE_THREAD__)
+    // Its interceptor of timedlock (unlike that of trylock) does not know that this result means locked.
+    if (result == EOWNERDEAD) {
+      __tsan_mutex_pre_lock(&lock.mutex, 0);
+      __tsan_mutex_post_lock(&lock.mutex, 0, 0);
+    }
+#endif
   }
   if (died != nullptr) *died = result == EOWNERDEAD;
   if (result == EOWNERDEAD) result = ::pthread_mutex_consistent(&lock.mutex);
