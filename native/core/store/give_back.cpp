@@ -63,6 +63,7 @@ std::vector<std::pair<OwnerId, std::int64_t>> reap_dead(Attachment& attachment, 
   };
   for (const ClientInfo& client : attachment.lease_directory.dead()) {
     abandon(client.owner);
+    TQ_PAUSE("reap.before_remove");
     attachment.lease_directory.remove(client.owner);  // last: if we die before, the next reaper finds it again
     reaped.emplace_back(client.owner, client.pid);
   }

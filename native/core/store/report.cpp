@@ -103,6 +103,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"arena_bytes", 0},  // no arenas: every put reserves
           {"retired_bytes", index.retired_bytes},
           {"reserved_bytes", index.reserved_bytes},
+          {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + retired + this
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
           {"spilled_bytes", 0},  // nothing spills yet
           {"puts", index.puts},
