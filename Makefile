@@ -18,7 +18,7 @@ export OMP_NUM_THREADS ?= 1
 export RAY_worker_niceness ?= 0
 export RAY_DISABLE_IMPORT_WARNING ?= 1
 
-.PHONY: help demo test test-python test-native bench bench-quick soak lint format clean setup peers
+.PHONY: help demo test test-python test-native bench bench-quick soak lint format typing-tree clean setup peers
 
 help:
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (under 6 minutes)"
@@ -91,7 +91,12 @@ $(STAMPS)/peers: bench/baselines/requirements.txt
 soak: setup
 	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
 
-lint: setup
+# The type checkers see the folders as they are installed: one package.
+typing-tree:
+	@rm -rf build/typing && mkdir -p build/typing
+	@cp -rl transferqueue build/typing/ && cp -rl workers controller build/typing/transferqueue/
+
+lint: setup typing-tree
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -48,7 +48,8 @@ def fan_out(rows: int, rounds: int) -> list[Measured]:
         with session():
             client = tq.get_client()
             group = RayWorkerGroup(
-                resource_pool=RayResourcePool([4], use_gpu=False), ray_cls_with_init=RayClassWithInitArgs(ray.remote(Receiver))
+                resource_pool=RayResourcePool([4], use_gpu=False),
+                ray_cls_with_init=RayClassWithInitArgs(ray.remote(Receiver)),
             )
             try:
                 return [_one_to_all(client, group, rows, rounds), _round_trip(client, group, rounds)]

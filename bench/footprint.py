@@ -22,13 +22,15 @@ def metadata_size(rows: int, rounds: int) -> list[Measured]:
         for count in (512, 4096):
             meta = client.put(workload_w(count), partition_id=PARTITION)
             measured.facts[f"contiguous_{count}"] = len(pickle.dumps(meta, protocol=5))
-            half = torch.randperm(count, generator=torch.Generator().manual_seed(0))[: count // 2].sort().values.tolist()
-            measured.facts[f"scattered_{count // 2}"] = len(pickle.dumps(meta.select_samples(half), protocol=5))
+            half = torch.randperm(count, generator=torch.Generator().manual_seed(0))[: count // 2]
+            measured.facts[f"scattered_{count // 2}"] = len(
+                pickle.dumps(meta.select_samples(half.sort().values.tolist()), protocol=5)
+            )
     return [measured]
 
 
 def resident_copies(rows: int, rounds: int) -> list[Measured]:
-    """Proportional set sizes of producer and consumer over the payload, in batches of 8 W, both holding and touching."""
+    """Proportional set sizes of producer and consumer over the payload, in batches of 8 W; both hold and touch it."""
     batch = workload_w(rows * 8)
     measured = Measured("resident_copies", SYSTEM, payload_nbytes(batch))
     with session("6GiB") as opened, readers(opened.name) as (reader,):

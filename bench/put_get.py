@@ -114,7 +114,9 @@ def written_in_place(rows: int, rounds: int) -> list[Measured]:
                     beyond.append(put_s + get_s - own_s)
                 reader.call("drop")
                 client.clear_partition(PARTITION)
-            measured.facts["beyond_own_writing_ratio"] = statistics.median(beyond) / statistics.median(measured.memcpy_s)
+            measured.facts["beyond_own_writing_ratio"] = statistics.median(beyond) / statistics.median(
+                measured.memcpy_s
+            )
             found.append(measured)
     return found
 

@@ -16,5 +16,7 @@ def main(measures: Mapping[str, Callable[[int, int], Measured | list[Measured]]]
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     found = measures[arguments.name](arguments.rows, arguments.rounds)
-    print("RESULT " + json.dumps([item.as_json() for item in (found if isinstance(found, list) else [found])]), flush=True)
+    print(
+        "RESULT " + json.dumps([item.as_json() for item in (found if isinstance(found, list) else [found])]), flush=True
+    )
     return 0

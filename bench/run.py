@@ -74,14 +74,19 @@ def run_job(job: Job, rounds: int) -> list[dict[str, Any]]:
 
 def show(results: list[dict[str, Any]]) -> str:
     """A markdown table: medians in ms, ratios to the memcpy of the same run, and the facts measured beside them."""
-    lines = ["| claim | system | put ms | get ms | put + get / memcpy | get / memcpy | beside it |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| claim | system | put ms | get ms | put + get / memcpy | get / memcpy | beside it |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for item in results:
         summary, facts = item["summary"], item["facts"]
 
         def cell(name: str, digits: int, summary: dict[str, float] = summary) -> str:
             return f"{summary[name]:.{digits}f}" if summary.get(name) else ""
 
-        shown = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items())
+        shown = ", ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+        )
         lines.append(
             f"| {item['claim']} | {item['system']} | {cell('put_ms', 3)} | {cell('get_ms', 3)} "
             f"| {cell('put_get_ratio', 2)} | {cell('get_ratio', 3)} | {shown} |"
@@ -108,8 +113,12 @@ def main() -> int:
             print(f"FAILED {job.label}: {error}", file=sys.stderr)
         print(f"{job.label}: {time.perf_counter() - began:.1f} s", flush=True)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    record = {"machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
-              "taken": time.strftime("%Y-%m-%d %H:%M:%S"), "failed": failed, "results": results}
+    record = {
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        "taken": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "failed": failed,
+        "results": results,
+    }
     name = "quick.json" if arguments.quick or arguments.only else "latest.json"
     (arguments.output / name).write_text(json.dumps(record, indent=1) + "\n")
     print("\n" + show(results))

@@ -1,4 +1,4 @@
-"""Claims: 8 rows x 16 floats put / get <= 0.15 / 0.10 ms; single-row puts >= 5,000/s; 10,000 keys; 64 random rows of 512."""
+"""Claims: 8 rows x 16 floats put / get <= 0.15 / 0.10 ms; single-row puts >= 5,000/s; 10,000 keys; 64 random rows."""
 
 from __future__ import annotations
 
@@ -91,4 +91,6 @@ def random_rows(rows: int, rounds: int) -> list[Measured]:
 
 
 if __name__ == "__main__":
-    sys.exit(main({"small": small, "single_row_puts": single_row_puts, "keys_10k": keys_10k, "random_rows": random_rows}))
+    sys.exit(
+        main({"small": small, "single_row_puts": single_row_puts, "keys_10k": keys_10k, "random_rows": random_rows})
+    )

@@ -1,4 +1,4 @@
-"""pytest-benchmark entry: `pytest bench/test_bench.py -p pytest_benchmark.plugin` (put and get of W, and a memcpy beside)."""
+"""pytest-benchmark entry: `pytest bench/test_bench.py -p pytest_benchmark.plugin`: put and get of W, and a memcpy."""
 
 from __future__ import annotations
 

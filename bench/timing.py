@@ -14,7 +14,7 @@ import numpy as np
 
 
 class MemcpyUnit:
-    """A warm source (private memory) and a warm shared destination of `nbytes`; `seconds()` is one memcpy between them."""
+    """A warm private source and a warm shared destination of `nbytes`; `seconds()` is one memcpy between them."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -55,7 +55,7 @@ class Measured:
                 found[f"{name}_ms_min"], found[f"{name}_ms_max"] = min(values) * 1e3, max(values) * 1e3
                 found[f"{name}_ratio"] = statistics.median(values) / unit if unit else 0.0
         if self.put_s and self.get_s:
-            both = [put + get for put, get in zip(self.put_s, self.get_s)]
+            both = [put + get for put, get in zip(self.put_s, self.get_s, strict=True)]
             found["put_get_ms"] = statistics.median(both) * 1e3
             found["put_get_ratio"] = statistics.median(both) / unit if unit else 0.0
         return found

@@ -72,7 +72,7 @@ def assert_equal_batches(got: TensorDict, expected: TensorDict) -> None:
         ours, theirs = rows_of(got[name]), rows_of(expected[name])
         if len(ours) != len(theirs):
             raise ValueError(f"field {name}: {len(ours)} rows against {len(theirs)}")
-        for row, (left, right) in enumerate(zip(ours, theirs)):
+        for row, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             same = left == right if isinstance(right, str) else np.array_equal(left, right)
             if not same:
                 raise ValueError(f"field {name} differs at row {row}")

@@ -6,7 +6,8 @@ Bytes named by addresses are kept alive by the caller for the duration of the ca
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,7 @@ class Reservation:
     def copy_in(self, writes: Sequence[tuple[int, int, int]]) -> None:
         """(offset in the extent, source address, nbytes) each; parallel where it pays; no GIL."""
     def writable(self, offset: int, nbytes: int) -> Any:
-        """DLPack capsule (uint8, 1-D) on the process's shared mapping, for the codec's strided copies. Must not escape."""
+        """DLPack capsule (uint8, 1-D) on the process's shared mapping, for strided copies. Must not escape."""
     def map_for_producer(self) -> None:
         """Gives the extent a shared writable mapping of its own, whose tensors may outlive commit or abort."""
     def producer_tensor(self, offset: int, nbytes: int) -> Any:
@@ -81,8 +82,10 @@ class Resolved:
         no further mapping can be made (the caller copies instead)."""
     def view_address(self, block: int, offset: int) -> int:
         """Address on the read-only mapping, valid while this Resolved lives."""
-    def copy_rows(self, field: int, pieces: npt.NDArray[np.int64], destination_address: int, destination_nbytes: int) -> int:
-        """Concatenates the rows of `pieces` (rows as in `pieces()`), in order, at the destination. Returns bytes written.
+    def copy_rows(
+        self, field: int, pieces: npt.NDArray[np.int64], destination_address: int, destination_nbytes: int
+    ) -> int:
+        """Concatenates the rows of `pieces` (as in `pieces()`), in order, at the destination. Returns bytes written.
         Dense and ragged only. Parallel where it pays."""
     def row_nbytes(self, field: int, pieces: npt.NDArray[np.int64]) -> Indexes:
         """Bytes of each row of `pieces`, in order (ragged: from the offsets)."""
@@ -111,9 +114,17 @@ class TaskSnapshot:
 class Store:
     @staticmethod
     def format(
-        directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str, payload_bytes: int, index_bytes: int, step_bytes: int
+        directory: str,
+        control_fd: int,
+        table_fd: int,
+        payload_fd: int,
+        *,
+        session: str,
+        payload_bytes: int,
+        index_bytes: int,
+        step_bytes: int,
     ) -> None:
-        """Creator only: sizes, reserves and formats the three segments and the index (`directory/index`, `directory/leases`)."""
+        """Creator only: sizes, reserves and formats the segments and the index (`directory/index`, `/leases`)."""
     def __init__(self, directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str) -> None:
         """Attaches; the descriptors are duplicated. LayoutMismatchError, CorruptSegmentError, SessionNotFoundError."""
     def close(self) -> None:
@@ -142,14 +153,20 @@ class Store:
         tags: Sequence[bytes] = (),
         exclusive_keys: bool = False,
     ) -> PublishResult:
-        """One transaction: indexes given: those rows (StaleMetadataError when one is gone); keys given without indexes: the
-        rows of the keys, created when missing; neither: `count` new rows. Makes producer mappings private first."""
+        """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
+        when missing; neither: `count` new rows. Makes producer mappings private first."""
     def move(self, source: Resolved, reservation: Reservation, fields: Sequence[FieldLayout]) -> int:
         """Compare-and-set publication of a rewritten copy (coalesce). Returns cells moved."""
 
     # gets
     def resolve(
-        self, partition: str, *, indexes: Indexes | None = None, keys: Sequence[str] | None = None, fields: Sequence[str] | None = None, lease: bool = True
+        self,
+        partition: str,
+        *,
+        indexes: Indexes | None = None,
+        keys: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
+        lease: bool = True,
     ) -> Resolved: ...
 
     # rows
@@ -157,7 +174,9 @@ class Store:
     def list_rows(self, partition: str) -> RowListing: ...
     def describe_rows(self, partition: str, indexes: Indexes) -> RowListing: ...
     def merge_tags(self, partition: str, indexes: Indexes, tags: Sequence[bytes]) -> None: ...
-    def clear_rows(self, partition: str, *, indexes: Indexes | None = None, keys: Sequence[str] | None = None) -> int: ...
+    def clear_rows(
+        self, partition: str, *, indexes: Indexes | None = None, keys: Sequence[str] | None = None
+    ) -> int: ...
     def clear_partition(self, partition: str) -> bool: ...
     def partitions(self) -> list[str]: ...
     def ensure_partition(self, partition: str) -> int: ...
@@ -169,7 +188,13 @@ class Store:
     def consumption(self, partition: str, task: str) -> tuple[bool, Indexes, npt.NDArray[np.int8]]: ...
     def task_snapshot(self, partition: str, task: str, fields: Sequence[str]) -> TaskSnapshot: ...
     def task_commit(
-        self, partition: str, task: str, task_version: int, fields: Sequence[str], consumed: Indexes, sampler_state: bytes
+        self,
+        partition: str,
+        task: str,
+        task_version: int,
+        fields: Sequence[str],
+        consumed: Indexes,
+        sampler_state: bytes,
     ) -> bool: ...
     def task_reset(self, partition: str, task: str | None) -> None: ...
     def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
@@ -185,7 +210,7 @@ class Store:
 
     # service
     def reclaim(self) -> int:
-        """Retired blocks without a lease are freed, extents of the dead given back, half-done clears finished. Bytes freed."""
+        """Frees retired blocks without a lease, gives extents of the dead back, finishes clears. Bytes freed."""
     def reap(self) -> list[tuple[int, int]]:
         """Dead clients found and cleaned now: (owner, pid)."""
     def populate(self, nbytes: int) -> int:
@@ -198,7 +223,7 @@ class Store:
     def partition_stats(self) -> list[dict[str, Any]]: ...
 
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
-    """Tests only: at the named point, after `after` passes: "kill" (SIGKILL to self), "stop" (waits until `resume`), "fail"."""
+    """Tests only: at that point, after `after` passes: "kill" (SIGKILL to self), "stop" (until `resume`), "fail"."""
 
 def resume(name: str) -> None: ...
 def paused(name: str) -> bool:

@@ -38,8 +38,9 @@ class Reader:
     def get(self) -> float:
         began = time.perf_counter()
         self._views = {
-            name: torch.frombuffer(self._memory.buf, dtype=getattr(torch, kind), count=int(np.prod(shape)), offset=offset)
-            .view(shape)
+            name: torch.frombuffer(
+                self._memory.buf, dtype=getattr(torch, kind), count=int(np.prod(shape)), offset=offset
+            ).view(shape)
             for name, (offset, shape, kind) in self._places.items()
         }
         return time.perf_counter() - began

@@ -1,7 +1,7 @@
 """Ray's object store: default, and with its zero-copy switch (RAY_ENABLE_ZERO_COPY_TORCH_TENSORS=1, set by the caller).
 
-put: `ray.put` in the driver. get: `ray.get` of the reference in an actor, timed there. "dict" passes the fields as a plain
-dict of tensors (jagged as values and offsets, strings as a list), Ray's best case; "TensorDict" passes the batch itself.
+put: `ray.put` in the driver. get: `ray.get` of the reference in an actor, timed there. "dict" passes the fields as a
+plain dict of tensors (jagged as values and offsets, strings as a list), Ray's best case; "TensorDict" passes the batch.
 Not timed: the actor call that carries the reference. Workers run at niceness 0 (the environment of the runner).
 """
 
@@ -56,7 +56,9 @@ class Reader:
         if isinstance(self._value, dict):
             expected = _as_dict(workload_w(self._rows))
             for name, value in expected.items():
-                same = value == self._value[name] if isinstance(value, list) else bool((value == self._value[name]).all())
+                same = (
+                    value == self._value[name] if isinstance(value, list) else bool((value == self._value[name]).all())
+                )
                 if not same:
                     raise ValueError(f"field {name} differs")
         else:

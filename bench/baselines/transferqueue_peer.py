@@ -1,4 +1,4 @@
-"""TransferQueue 0.1.11 (its own environment), SimpleStorage with one unit per core, clients in the driver and in actors.
+"""TransferQueue 0.1.11 (its own environment) with its default SimpleStorage; clients in the driver and in actors.
 
 put: `kv_batch_put` in the driver; get: `kv_batch_get` in an actor, timed there.
 """

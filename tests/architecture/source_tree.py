@@ -8,7 +8,11 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"transferqueue": "transferqueue", "workers": "transferqueue.workers", "controller": "transferqueue.controller"}
+PACKAGES = {
+    "transferqueue": "transferqueue",
+    "workers": "transferqueue.workers",
+    "controller": "transferqueue.controller",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ def _walk(node: ast.AST, module: str, is_package: bool, inside: bool, typing_onl
                 for _ in range(child.level - 1):
                     package = package.rpartition(".")[0]
                 base = f"{package}.{base}" if base else package
-            found.extend(Import(module, f"{base}.{name.name}", child.lineno, inside, typing_only) for name in child.names)
+            found.extend(
+                Import(module, f"{base}.{name.name}", child.lineno, inside, typing_only) for name in child.names
+            )
         else:
             _walk(child, module, is_package, inside_child, typing_child, found)
 
