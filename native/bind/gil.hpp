@@ -1,23 +1,78 @@
 // Where the interpreter lock is given up and taken back.
+//
+// At the end of the interpreter a daemon thread that asks for the lock is ended by CPython (before 3.14) with pthread_exit,
+// which unwinds the stack like an exception and must not be swallowed. It would meet destructors that may not throw and
+// nanobind's catch (...): the process would abort at exit, for no fault of the user. Such a thread sleeps here instead,
+// as it does in CPython from 3.14 on; the process ends without it.
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+#include <cxxabi.h>
+#include <unistd.h>
 
 #include <utility>
 
 namespace tq::bind {
 
+template <typename Acquire>
+auto acquire_or_sleep(Acquire&& acquire) noexcept {
+#ifdef __GLIBCXX__
+  try {
+    return acquire();
+  } catch (abi::__forced_unwind&) {
+    for (;;) ::pause();
+  }
+#else
+  return acquire();
+#endif
+}
+
 // Native work without the GIL: arguments are converted before, the result after, and no Python object is touched inside
 // (inside may hold the fork gate or a lock that a thread with the GIL waits for).
 template <typename Work>
 auto without_gil(Work&& work) {
-  const nanobind::gil_scoped_release release;
+  class Released {
+   public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() { acquire_or_sleep([this] { PyEval_RestoreThread(state_); }); }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+   private:
+    PyThreadState* state_;
+  };
+  const Released released;
   return std::forward<Work>(work)();
+}
+
+// A method bound as it is, called without the GIL.
+template <typename Result, typename Class, typename... Arguments>
+auto nogil(Result (Class::*method)(Arguments...)) {
+  return [method](Class& self, Arguments... arguments) {
+    return without_gil([&] { return (self.*method)(arguments...); });
+  };
+}
+template <typename Result, typename Class, typename... Arguments>
+auto nogil(Result (Class::*method)(Arguments...) const) {
+  return [method](const Class& self, Arguments... arguments) {
+    return without_gil([&] { return (self.*method)(arguments...); });
+  };
 }
 
 // Between the slices of a wait, outside every lock: runs signal handlers and throws what they raise (Ctrl-C).
 inline void check_signals() {
-  const nanobind::gil_scoped_acquire acquire;
+  class Acquired {
+   public:
+    Acquired() : state_(acquire_or_sleep([] { return PyGILState_Ensure(); })) {}
+    ~Acquired() { PyGILState_Release(state_); }
+    Acquired(const Acquired&) = delete;
+    Acquired& operator=(const Acquired&) = delete;
+
+   private:
+    PyGILState_STATE state_;
+  };
+  const Acquired acquired;
   if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }
 

@@ -45,10 +45,10 @@ void bind_reservation(nb::module_& module) {
       .def_prop_ro("nbytes", &PendingBlock::nbytes)
       .def("copy_in", &copy_in, nb::arg("writes"))
       .def("writable", &writable, nb::arg("offset"), nb::arg("nbytes"))
-      .def("map_for_producer", &PendingBlock::map_for_producer, nb::call_guard<nb::gil_scoped_release>())
+      .def("map_for_producer", nogil(&PendingBlock::map_for_producer))
       .def("producer_tensor", &producer_tensor, nb::arg("offset"), nb::arg("nbytes"))
-      .def("producer_tensors_alive", &PendingBlock::producer_tensors_alive, nb::call_guard<nb::gil_scoped_release>())
-      .def("abandon", &PendingBlock::abandon, nb::call_guard<nb::gil_scoped_release>());
+      .def("producer_tensors_alive", nogil(&PendingBlock::producer_tensors_alive))
+      .def("abandon", nogil(&PendingBlock::abandon));
 }
 
 }  // namespace tq::bind

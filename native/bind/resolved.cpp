@@ -104,7 +104,7 @@ void bind_resolved(nb::module_& module) {
            nb::arg("destination_nbytes"))
       .def("row_nbytes", &row_nbytes, nb::arg("field"), nb::arg("pieces").noconvert())
       .def("column_bytes", &column_bytes, nb::arg("field"), nb::arg("block"))
-      .def("release", &Resolved::release, nb::call_guard<nb::gil_scoped_release>());
+      .def("release", nogil(&Resolved::release));
 }
 
 }  // namespace tq::bind

@@ -22,8 +22,6 @@ namespace tq::bind {
 
 namespace {
 
-using NoGil = nb::call_guard<nb::gil_scoped_release>;
-
 void format(const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session,
             std::uint64_t payload_bytes, std::uint64_t index_bytes, std::uint64_t step_bytes) {
   const SessionFiles files{to_utf8(directory, "directory"), control_fd, table_fd, payload_fd,
@@ -83,10 +81,10 @@ void bind_store(nb::module_& module) {
                   nb::arg("index_bytes"), nb::arg("step_bytes"))
       .def("__init__", &init, nb::arg("directory"), nb::arg("control_fd"), nb::arg("table_fd"), nb::arg("payload_fd"),
            nb::kw_only(), nb::arg("session"))
-      .def("close", &Store::close, NoGil())
+      .def("close", nogil(&Store::close))
       .def_prop_ro("closed", &Store::closed)
-      .def_prop_ro("owner", &Store::owner, NoGil())
-      .def("end_session", &Store::end_session, NoGil())
+      .def_prop_ro("owner", nogil(&Store::owner))
+      .def("end_session", nogil(&Store::end_session))
       .def_prop_ro("ended", &Store::ended)
       .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none())
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,

@@ -13,7 +13,6 @@ namespace tq::bind {
 
 namespace {
 
-using NoGil = nb::call_guard<nb::gil_scoped_release>;
 using Facts = nb::typed<nb::dict, nb::str, nb::any>;
 using Counts = nb::typed<nb::dict, nb::str, int>;
 
@@ -56,10 +55,10 @@ nb::typed<nb::list, Facts> partition_stats(Store& self) {
 }  // namespace
 
 void bind_store_service(nb::class_<Store>& store) {
-  store.def("reclaim", &Store::reclaim, NoGil())
-      .def("reap", &Store::reap, NoGil())
-      .def("populate", &Store::populate, nb::arg("nbytes"), NoGil())
-      .def("trim", &Store::trim, NoGil())
+  store.def("reclaim", nogil(&Store::reclaim))
+      .def("reap", nogil(&Store::reap))
+      .def("populate", nogil(&Store::populate), nb::arg("nbytes"))
+      .def("trim", nogil(&Store::trim))
       .def("clients", &clients)
       .def("stats", &stats)
       .def("partition_stats", &partition_stats);

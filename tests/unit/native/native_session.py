@@ -25,6 +25,7 @@ import posix_ipc
 
 from transferqueue import _native
 from transferqueue._native import DENSE, FieldLayout, PublishResult, Reservation, Resolved, Store
+from transferqueue.errors import StorageFullError
 
 if TYPE_CHECKING:  # a child process that copies bytes need not wait for torch
     import torch
@@ -40,7 +41,7 @@ class NativeSession:
 
     @property
     def stem(self) -> str:
-        # Not the prefix of real sessions: this one has no lock file, and whoever cleans up after the dead would remove it.
+        # Not the prefix of real sessions: without a lock file, who cleans up after the dead would remove this one.
         return f"native-{os.getuid()}-{self.name}"
 
     @property
@@ -158,6 +159,16 @@ def stat(store: Store, name: str) -> int:
     return store.stats()[name]
 
 
+def write_over_free_space(store: Store, value: int = 0x66) -> None:
+    """Puts `value` into every page that is free, in partition `junk`: what is wrongly free does not survive it."""
+    nbytes = 4 * MIB
+    while nbytes >= 4096:
+        try:
+            put(store, "junk", {"a": np.full((1, nbytes), value, np.uint8)}, timeout_s=0.0)
+        except StorageFullError:
+            nbytes //= 2
+
+
 def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -208,7 +219,7 @@ store = session.attach()
 
 
 def start(session: NativeSession, code: str, pause: str = "") -> subprocess.Popen[str]:
-    """Another process, attached to the session as `store`; `pause`: a point to be armed in it, `name=action[:after]`."""
+    """Another process, attached to the session as `store`. `pause` arms a point in it: `name=action[:after]`."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     if pause:
@@ -248,4 +259,5 @@ __all__ = [
     "stat",
     "until",
     "view",
+    "write_over_free_space",
 ]

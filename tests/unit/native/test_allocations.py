@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.unit.native import native_session as ns
-from transferqueue.errors import StaleMetadataError
 from transferqueue._native import DENSE, FieldLayout, Reservation, Store
+from transferqueue.errors import StaleMetadataError
 
 NBYTES = 1 << 20
 ROWS = 16

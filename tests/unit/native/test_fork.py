@@ -110,21 +110,14 @@ def test_the_child_holds_what_the_parent_lets_go(store: Store, view: list[object
         view.clear()
         store.clear_partition("p")
         assert store.reclaim() == 0
-        fill_all_space(store)
+        ns.write_over_free_space(store)
         dropped.say()
         kept.wait()
-        store.clear_partition("q")
+        store.clear_partition("junk")
         store.reclaim()
         assert ns.stat(store, "free_bytes") == ns.stat(store, "total_bytes")  # while the child still lives
         dropped.say()
         assert ns.exit_status(pid) == 0
-
-
-def fill_all_space(store: Store) -> None:
-    """Writes over every byte that is free."""
-    while (free := ns.stat(store, "free_bytes")) > 0:
-        nbytes = min(free, 4 * ns.MIB)
-        ns.put(store, "q", {"a": np.full((1, nbytes), 0x55, np.uint8)}, timeout_s=0.0)
 
 
 def test_a_child_killed_with_inherited_views_frees_them(store: Store, view: list[object]) -> None:
@@ -153,10 +146,10 @@ def test_a_grandchild_outlives_its_parents(session: ns.NativeSession, store: Sto
         assert ns.exit_status(ns.fork(child)) == 0
         view.clear()
         store.clear_partition("p")
-        fill_all_space(store)
+        ns.write_over_free_space(store)
         go.say()
         done.wait()
-        store.clear_partition("q")
+        store.clear_partition("junk")
         ns.until(lambda: store.reclaim() >= 0 and ns.stat(store, "free_bytes") == ns.stat(store, "total_bytes"))
 
 

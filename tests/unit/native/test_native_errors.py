@@ -60,7 +60,11 @@ def test_every_call_after_the_session_ended(session: ns.NativeSession) -> None:
     resolved = creator.resolve("p", indexes=indexes)
     creator.end_session()
     assert creator.ended
-    for call in (lambda: creator.stats(), lambda: creator.resolve("p", indexes=indexes), lambda: creator.reserve(1, None)):
+    for call in (
+        lambda: creator.stats(),
+        lambda: creator.resolve("p", indexes=indexes),
+        lambda: creator.reserve(1, None),
+    ):
         with pytest.raises(errors.SessionNotFoundError) as caught:
             call()
         assert caught.value.session == session.name
@@ -142,8 +146,8 @@ def test_layouts_that_lie_about_their_block(store: Store, field: FieldLayout, me
     reservation = store.reserve(4096, 1.0)
     with pytest.raises(ValueError, match=message):
         store.publish("p", count=8, reservation=reservation, fields=[field])
+    same = FieldLayout("a", DENSE, 0, 64, 8)
     with pytest.raises(ValueError, match="named twice"):
-        same = FieldLayout("a", DENSE, 0, 64, 8)
         store.publish("p", count=8, reservation=reservation, fields=[same, same])
     assert store.partitions() == []
     reservation.abandon()

@@ -112,7 +112,11 @@ def test_reading_by_pieces_after_release_is_refused(store: Store) -> None:
     indexes = ns.put(store, "p", {"a": rows()}).indexes
     resolved = store.resolve("p", indexes=indexes)
     resolved.release()
-    for read in (lambda: ns.view(resolved), lambda: ns.copy(resolved, 0, np.int64), lambda: resolved.view_address(0, 0)):
+    for read in (
+        lambda: ns.view(resolved),
+        lambda: ns.copy(resolved, 0, np.int64),
+        lambda: resolved.view_address(0, 0),
+    ):
         with pytest.raises(ValueError, match="released"):
             read()
     unleased = store.resolve("p", indexes=indexes, lease=False)
@@ -251,7 +255,5 @@ def test_stale_rows_leave_the_reservation_and_the_store_as_they_were(store: Stor
     assert sorted(caught.value.rows) == sorted(indexes[:2].tolist())
     assert ns.stat(store, "pending_bytes") >= nbytes
     fresh = store.publish("q", count=4, reservation=reservation, fields=fields)  # a retry with other rows
-    np.testing.assert_array_equal(
-        ns.get(store, "q", "a", np.int64, indexes=fresh.indexes).reshape(data.shape), data
-    )
+    np.testing.assert_array_equal(ns.get(store, "q", "a", np.int64, indexes=fresh.indexes).reshape(data.shape), data)
     assert store.resolve("p", indexes=indexes).gone.tolist() == [0, 1]

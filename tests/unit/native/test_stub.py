@@ -65,7 +65,12 @@ def described(node: ast.FunctionDef) -> list[tuple[str, str, str, str]]:
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     result = [
-        (name, kind, normal_type(ast.unparse(annotation)) if annotation else "", ast.unparse(default) if default else "-")
+        (
+            name,
+            kind,
+            normal_type(ast.unparse(annotation)) if annotation else "",
+            ast.unparse(default) if default else "-",
+        )
         for name, kind, annotation, default in rows
     ]
     return [*result, ("return", "", normal_type(ast.unparse(node.returns)) if node.returns else "None", "-")]
