@@ -1,5 +1,5 @@
-"""kill -9 at every named point of every call: the rows of a put are there all or none, the rest is untouched to the byte,
-and whatever the dead process held comes back.
+"""kill -9 at every named point of every call: the rows of a put are there all or none, the rest is untouched to the
+byte, and whatever the dead process held comes back.
 
 `early` points lie before the commit that makes the change visible, `late` ones after it. ``name:2`` is the third time
 that the call passes the point: a write transaction of its own each for the reservation, the publication, the freeing.
@@ -8,11 +8,12 @@ that the call passes the point: a write transaction of its own each for the rese
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.crash import victims
+from tests.crash import deeds, victims
+from tests.crash.deeds import EIGHT
 from tests.crash.world import World
 
 pytestmark = pytest.mark.timeout(120)
@@ -21,368 +22,82 @@ RESERVE = ["write_gate.entered", "index.reserve.before_commit", "index.before_co
 FILL = ["put.after_copy", "put.before_publish"]
 PUBLISH = ["write_gate.entered:1", "index.publish.before_commit", "index.before_commit:1"]
 PUBLISHED = ["index.after_commit:1", "index.publish.after_commit", "put.after_commit_before_wake"]
-FREE = [
-    "retire.after_commit",
-    "retire.before_scan",
-    "lease_directory.listed",
-    "retire.after_word",
-    "write_gate.entered:2",
-    "index.free.before_commit",
-    "index.before_commit:2",
-    "index.after_commit:2",
-]
+SCAN = ["retire.after_commit", "retire.before_scan", "lease_directory.listed", "retire.after_word"]
+FREE = [*SCAN, "write_gate.entered:2", "index.free.before_commit", "index.before_commit:2", "index.after_commit:2"]
 # Of calls whose first write transaction is the change itself.
 CHANGE = ["write_gate.entered", "index.before_commit"]
 CHANGED = ["index.after_commit"]
 FREE_AFTER_CHANGE = [point.replace(":2", ":1") for point in FREE]
+BETWEEN_BATCHES = [f"index.clear.between_batches:{number}" for number in range(3)]
 LEASE = ["get.after_resolve", "lease.before_store", "lease.before_recheck", "get.after_lease"]
-
-EIGHT = list(range(8))
-
-
-def put_new(world: World, point: str, visible: bool) -> None:
-    numbers, version = [100, 101, 102], world.next_version()
-    world.die(point, victims.put_new, numbers, version)
-    world.settle()
-    after = {**world.plain, **dict.fromkeys(numbers, version)}
-    world.verify(plain=after)
-    assert (world.plain == after) is visible
-    if visible:
-        world.client.clear_samples(world.meta_of(numbers))
-        world.forget_plain(numbers)
-
-
-def overwrite(world: World, point: str, visible: bool) -> None:
-    version = world.next_version()
-    world.die(point, victims.overwrite, world.meta_of(EIGHT), EIGHT, version)
-    world.settle()
-    after = {**world.plain, **dict.fromkeys(EIGHT, version)}
-    world.verify(plain=after)
-    assert (world.plain == after) is visible
-
-
-def overwrite_some(world: World, point: str, visible: bool) -> None:
-    """The old block keeps its other rows, so nothing is retired."""
-    version = world.next_version()
-    world.die(point, victims.overwrite, world.meta_of([2, 5]), [2, 5], version)
-    world.settle()
-    after = {**world.plain, 2: version, 5: version}
-    world.verify(plain=after)
-    assert (world.plain == after) is visible
-    world.client.put(victims.rows(EIGHT, version + 1), metadata=world.meta_of(EIGHT))
-    world.next_version()
-    world.plain |= dict.fromkeys(EIGHT, version + 1)
-
-
-def put_keys(world: World, point: str, visible: bool) -> None:
-    """Half of the keys are new."""
-    numbers, version = [0, 1, 2, 3, 50, 51, 52, 53], world.next_version()
-    world.die(point, victims.put_keys, numbers, version)
-    world.settle()
-    after = {**world.keyed, **dict.fromkeys(numbers, version)}
-    world.verify(keyed=after)
-    assert (world.keyed == after) is visible
-    if visible:
-        world.client.kv_clear([f"k{n}" for n in numbers], "keyed")
-        for number in numbers:
-            del world.keyed[number]
-        world.put_keyed(numbers[:4])
-
-
-def overwrite_keys(world: World, point: str, visible: bool) -> None:
-    numbers, version = [4, 5, 6, 7], world.next_version()
-    world.put_keyed(numbers)
-    world.die(point, victims.put_keys, numbers, version)
-    world.settle()
-    after = {**world.keyed, **dict.fromkeys(numbers, version)}
-    world.verify(keyed=after)
-    assert (world.keyed == after) is visible
-
-
-def in_place(world: World, point: str, visible: bool) -> None:
-    _in_place(world, point, visible, keep=False)
-
-
-def in_place_kept(world: World, point: str, visible: bool) -> None:
-    """A tensor of the allocation is alive at the commit, and written to afterwards."""
-    _in_place(world, point, visible, keep=True)
-
-
-def _in_place(world: World, point: str, visible: bool, keep: bool) -> None:
-    numbers, version = [4, 5, 6, 7], world.next_version()
-    world.put_keyed(numbers)
-    world.die(point, victims.put_in_place, numbers, version, keep)
-    world.settle()
-    after = {**world.keyed, **dict.fromkeys(numbers, version)}
-    world.verify(keyed=after)
-    assert (world.keyed == after) is visible
-
-
-def abort(world: World, point: str, _: bool) -> None:
-    world.die(point, victims.abandon_in_place, "abort")
-    world.settle()
-    world.verify()
-
-
-def abort_kept(world: World, point: str, _: bool) -> None:
-    """Aborted while a tensor is alive: the extent is given back when that dies."""
-    world.die(point, victims.abandon_in_place, "abort with tensors")
-    world.settle()
-    world.verify()
-
-
-def clear_rows(world: World, point: str, visible: bool) -> None:
-    numbers = [200, 201, 202]
-    meta = world.put_plain(numbers)
-    world.die(point, victims.clear_rows, meta)
-    world.settle()
-    after = {number: version for number, version in world.plain.items() if number not in numbers}
-    world.verify(plain=after)
-    assert (world.plain == after) is visible
-    world.client.clear_samples(meta)
-    world.plain = after
-
-
-def clear_keys(world: World, point: str, visible: bool) -> None:
-    numbers = [60, 61]
-    world.put_keyed(numbers)
-    world.die(point, victims.clear_keys, [f"k{n}" for n in numbers])
-    world.settle()
-    after = {number: version for number, version in world.keyed.items() if number not in numbers}
-    world.verify(keyed=after)
-    assert (world.keyed == after) is visible
-    if not visible:
-        world.client.kv_clear(["k60", "k61"], "keyed")
-    world.keyed = after
-
-
-def clear_many(world: World, point: str, visible: bool) -> None:
-    """More rows than one transaction removes: hidden by one commit, removed in batches, by others if need be."""
-    keys = [f"row {n}" for n in range(5000)]
-    many = victims.TensorDict({"x": victims.torch.arange(5000)}, [5000])
-    world.client.kv_batch_put(keys, "many", many)
-    meta = world.client.kv_retrieve_meta(keys, "many")
-    world.die(point, victims.clear_rows, meta)
-    left = world.client.kv_list("many")["many"]
-    assert len(left) == (0 if visible else 5000)
-    world.settle()
-    world.verify()
-    world.client.clear_partition("many")
-
-
-def clear_partition(world: World, point: str, visible: bool) -> None:
-    keys = [f"row {n}" for n in range(3000)]
-    world.client.kv_batch_put(keys, "doomed", victims.TensorDict({"x": victims.torch.arange(3000)}, [3000]))
-    world.die(point, victims.clear_partition, "doomed")
-    assert ("doomed" in world.client.get_partition_list()) is not visible
-    # The name can be used at once, whatever is left of the old rows.
-    world.client.kv_put("row 1", "doomed", {"x": victims.torch.tensor(-1)})
-    assert world.client.kv_batch_get("row 1", "doomed")["x"].tolist() == [-1]
-    assert len(world.client.kv_list("doomed")["doomed"]) == (1 if visible else 3000)
-    world.settle()
-    world.verify()
-    world.client.clear_partition("doomed")
-
-
-def coalesce(world: World, point: str, _: bool) -> None:
-    numbers = [300, 301, 302, 303]
-    meta = world.scatter(numbers)
-    world.die(point, victims.coalesce, meta)
-    world.settle()
-    world.verify()
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-
-
-def read(world: World, point: str, _: bool) -> None:
-    """The rows are cleared after the reader's death: its leases keep nothing."""
-    numbers = list(range(400, 408))
-    meta = world.put_plain(numbers)
-    world.die(point, victims.read, meta, "cow")
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    world.settle()
-    world.verify()
-
-
-def read_scattered(world: World, point: str, _: bool) -> None:
-    numbers = list(range(400, 404))
-    meta = world.scatter(numbers)
-    world.die(point, victims.read, meta, "copy")
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    world.settle()
-    world.verify()
-
-
-def cleared_then_died(world: World, point: str, _: bool) -> None:
-    """The rows are cleared while the reader holds views; only its death gives the space back."""
-    numbers = list(range(400, 408))
-    meta = world.put_plain(numbers)
-    for mode in ("cow", "shared"):
-        world.die(point, victims.hold, meta, mode)
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    world.settle()
-    world.verify()
-
-
-def tags(world: World, point: str, visible: bool) -> None:
-    meta = world.meta_of(EIGHT)
-    value = world.next_version()
-    world.die(point, victims.set_tags, meta, value)
-    found = world.client.get_meta(["x"], 0, "plain", mode="force_fetch").custom_meta
-    assert [tag.get("tagged") == value for tag in found[:8]] == [visible] * 8
-    world.settle()
-    world.verify()
-
-
-def consume(world: World, point: str, visible: bool) -> None:
-    task = f"task {world.next_version()}"
-    world.die(point, victims.consume, task, 5)
-    _, consumed = world.client.get_consumption_status(task, "plain")
-    assert consumed is not None
-    assert int(consumed.sum()) == (5 if visible else 0)
-    # Who comes next gets the rest, and nothing twice.
-    rest = world.client.get_meta(["x"], len(world.plain) - (5 if visible else 0), "plain", task_name=task, timeout=0)
-    assert world.client.check_consumption_status(task, "plain")
-    assert len(set(rest.global_indexes)) == rest.size
-    world.settle()
-    world.verify()
-
-
-def reset(world: World, point: str, visible: bool) -> None:
-    world.client.reset_consumption("plain", "task")
-    taken = world.client.get_meta(["x"], 4, "plain", task_name="task", timeout=0)
-    world.die(point, victims.forget_consumption, "task")
-    _, consumed = world.client.get_consumption_status("task", "plain")
-    assert consumed is not None
-    assert int(consumed.sum()) == (0 if visible else taken.size)
-    world.settle()
-    world.verify()
-
-
-def insert(world: World, point: str, visible: bool) -> None:
-    world.client.clear_partition("bare")
-    world.die(point, victims.insert, "bare", 3)
-    assert ("bare" in world.client.get_partition_list()) is visible
-    if visible:
-        assert world.client.get_meta(["x"], 0, "bare", mode="force_fetch").size == 3
-    world.settle()
-    world.verify()
-
-
-def _remains(world: World) -> None:
-    """Of a dead process: a reservation, views of rows that were cleared while it lived, a lease file."""
-    numbers = list(range(500, 508))
-    meta = world.put_plain(numbers)
-    child = world.nursery.start(victims.hold_until_killed, world.session.name, meta)
-    assert child.receive() == "holding"
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    child.kill()
-    child.wait()
-    world.rounds += 1
-    stats = world.client._store.stats()
-    assert stats["pending_bytes"] > 0
-    assert stats["retired_bytes"] > 0
-
-
-def reap(world: World, point: str, _: bool) -> None:
-    _remains(world)
-    world.die(point, victims.housekeeping, "reap")
-    world.settle()
-    world.verify()
-
-
-def reclaim(world: World, point: str, _: bool) -> None:
-    _remains(world)
-    world.die(point, victims.housekeeping, "reclaim")
-    world.settle()
-    world.verify()
-
-
-def trim(world: World, point: str, _: bool) -> None:
-    world.die(point, victims.housekeeping, "trim")
-    world.settle()
-    world.verify()
-
-
-def fork(world: World, point: str, _: bool) -> None:
-    numbers = list(range(600, 608))
-    meta = world.put_plain(numbers)
-    world.die(point, victims.fork_with_views, meta)
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    world.settle()
-    world.verify()
-
-
-def leave(world: World, point: str, _: bool) -> None:
-    """Killed while a view outlives the session in its process."""
-    numbers = list(range(600, 608))
-    meta = world.put_plain(numbers)
-    world.die(point, victims.leave, meta)
-    world.client.clear_samples(meta)
-    world.forget_plain(numbers)
-    world.settle()
-    world.verify()
-
-
-def join(world: World, point: str, _: bool) -> None:
-    assert world.nursery.run(victims.joiner, world.session.name, point) == -9
-    world.rounds += 1
-    world.settle()
-    world.verify()
-
+DROP = ["view.before_unmap", "view.unmapped", "lease.before_release"]
 
 Round = Callable[[World, str, bool], None]
 
 
-def rounds(deed: Round, early: list[str], late: list[str]) -> list[tuple[Round, str, bool]]:
+def rounds(deed: Round, early: Sequence[str], late: Sequence[str] = ()) -> list[tuple[Round, str, bool]]:
     return [(deed, point, False) for point in early] + [(deed, point, True) for point in late]
 
 
 ROUNDS = [
-    *rounds(put_new, [*RESERVE, *FILL, *PUBLISH], PUBLISHED),
-    *rounds(overwrite, [*RESERVE, *FILL, *PUBLISH], [*PUBLISHED, *FREE]),
-    *rounds(overwrite_some, [*FILL, *PUBLISH], PUBLISHED),
-    *rounds(put_keys, [*RESERVE, *FILL, *PUBLISH], PUBLISHED),
-    *rounds(overwrite_keys, [*RESERVE, *FILL, *PUBLISH], [*PUBLISHED, *FREE]),
-    *rounds(in_place, ["put.after_copy", "producer.before_seal", "producer.sealed", "write_gate.entered"],
-            ["index.after_commit", "put.after_commit_before_wake", *FREE_AFTER_CHANGE]),
-    *rounds(in_place_kept, ["producer.tensor_died", "producer.before_seal", "producer.sealed", "index.before_commit"],
-            ["index.after_commit", "put.after_commit_before_wake", "retire.after_word", "producer.tensor_died:2"]),
-    *rounds(abort, ["write_gate.entered", "index.before_commit", "index.after_commit"], []),
-    *rounds(abort_kept, ["producer.tensor_died", "write_gate.entered", "index.before_commit", "index.after_commit"], []),
-    *rounds(clear_rows, CHANGE, [*CHANGED, *FREE_AFTER_CHANGE]),
-    *rounds(clear_keys, CHANGE, [*CHANGED, *FREE_AFTER_CHANGE]),
-    *rounds(clear_many, CHANGE, [*CHANGED, *[f"index.clear.between_batches:{n}" for n in range(3)], "index.after_commit:1"]),
-    *rounds(clear_partition, CHANGE, [*CHANGED, *[f"index.clear.between_batches:{n}" for n in range(2)], "index.after_commit:1"]),
+    *rounds(deeds.put_new, [*RESERVE, *FILL, *PUBLISH], PUBLISHED),
+    *rounds(deeds.overwrite, [*RESERVE, *FILL, *PUBLISH], [*PUBLISHED, *FREE]),
+    *rounds(deeds.overwrite_some, [*FILL, *PUBLISH], PUBLISHED),
+    *rounds(deeds.put_keys, [*RESERVE, *FILL, *PUBLISH], PUBLISHED),
+    *rounds(deeds.overwrite_keys, [*RESERVE, *FILL, *PUBLISH], [*PUBLISHED, *FREE]),
+    *rounds(
+        deeds.in_place,
+        ["put.after_copy", "producer.before_seal", "producer.sealed", "write_gate.entered"],
+        ["index.after_commit", "put.after_commit_before_wake", *FREE_AFTER_CHANGE],
+    ),
+    *rounds(
+        deeds.in_place_kept,
+        ["producer.tensor_died", "producer.before_seal", "producer.sealed", "index.before_commit"],
+        ["index.after_commit", "put.after_commit_before_wake", "retire.after_word", "producer.tensor_died:2"],
+    ),
+    *rounds(deeds.abort, [*CHANGE, *CHANGED]),
+    *rounds(deeds.abort_kept, ["producer.tensor_died", *CHANGE, *CHANGED]),
+    *rounds(deeds.clear_rows, CHANGE, [*CHANGED, *FREE_AFTER_CHANGE]),
+    *rounds(deeds.clear_keys, CHANGE, [*CHANGED, *FREE_AFTER_CHANGE]),
+    *rounds(deeds.clear_many, CHANGE, [*CHANGED, *BETWEEN_BATCHES, "index.after_commit:1"]),
+    *rounds(deeds.clear_partition, CHANGE, [*CHANGED, *BETWEEN_BATCHES[:2], "index.after_commit:1"]),
     # The blocks that it copied from are leased until it is done: freeing them is left to others.
-    *rounds(coalesce, [*LEASE, *RESERVE, "put.after_copy", "copy.midway", *PUBLISH, "index.after_commit:1", *FREE[:4]], []),
-    *rounds(read, [*LEASE, "view.before_map", "copy.midway", "view.before_unmap", "view.unmapped", "lease.before_release"], []),
-    *rounds(read_scattered, [*LEASE, "copy.midway:1", "lease.before_release:2"], []),
-    *rounds(cleared_then_died, ["write_gate.entered", "index.reserve.before_commit"], []),
-    *rounds(tags, CHANGE, CHANGED),
-    *rounds(consume, CHANGE, CHANGED),
-    *rounds(reset, CHANGE, CHANGED),
-    *rounds(insert, [*CHANGE, "index.publish.before_commit"], [*CHANGED, "put.after_commit_before_wake"]),
-    *rounds(reap, [*CHANGE, *CHANGED, "reap.before_remove"], []),
-    *rounds(reclaim, [*CHANGE, *CHANGED, "reap.before_remove", "retire.after_commit", "retire.before_scan",
-                      "lease_directory.listed", "retire.after_word", "index.free.before_commit", "index.after_commit:1"], []),
-    *rounds(trim, [*CHANGE, *CHANGED, "index.before_commit:1"], []),
-    *rounds(fork, ["fork.before_handover", "lease_file.locked"], []),
-    *rounds(leave, ["view.before_unmap", "lease.before_release"], []),
-    *rounds(join, ["lease_file.locked"], []),
-]  # fmt: skip
+    *rounds(
+        deeds.coalesce,
+        [*LEASE, *RESERVE, "put.after_copy", "copy.midway", *PUBLISH, "index.after_commit:1", *SCAN],
+    ),
+    *rounds(deeds.read, [*LEASE, "view.before_map", "copy.midway", *DROP]),
+    *rounds(deeds.read_scattered, [*LEASE, "copy.midway:1", "lease.before_release:2"]),
+    *rounds(deeds.cleared_then_died, ["write_gate.entered", "index.reserve.before_commit"]),
+    *rounds(deeds.tags, CHANGE, CHANGED),
+    *rounds(deeds.consume, CHANGE, CHANGED),
+    *rounds(deeds.reset, CHANGE, CHANGED),
+    *rounds(
+        deeds.insert,
+        [*CHANGE, "index.publish.before_commit"],
+        [*CHANGED, "put.after_commit_before_wake"],
+    ),
+    *rounds(deeds.reap, [*CHANGE, *CHANGED, "reap.before_remove"]),
+    *rounds(
+        deeds.reclaim,
+        [*CHANGE, *CHANGED, "reap.before_remove", *SCAN, "index.free.before_commit", "index.after_commit:1"],
+    ),
+    *rounds(deeds.trim, [*CHANGE, *CHANGED, "index.before_commit:1"]),
+    *rounds(deeds.fork, ["fork.before_handover", "lease_file.locked"]),
+    *rounds(deeds.leave, ["view.before_unmap", "lease.before_release"]),
+    *rounds(deeds.join, ["lease_file.locked"]),
+]
+
+
+def start_over(world: World) -> None:
+    world.empty()
+    world.put_plain(EIGHT)
+    world.put_keyed(EIGHT)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def start(world: World) -> None:
-    world.empty()
-    world.put_plain(EIGHT)
-    world.put_keyed(EIGHT)
+    start_over(world)
     world.verify()
     world.settle()
 
@@ -391,10 +106,7 @@ def undergo(world: World, deed: Round, point: str, visible: bool) -> None:
     try:
         deed(world, point, visible)
     except BaseException:
-        # What went wrong here must not fail those that follow.
-        world.empty()
-        world.put_plain(EIGHT)
-        world.put_keyed(EIGHT)
+        start_over(world)  # what went wrong here must not fail those that follow
         raise
 
 
@@ -405,16 +117,26 @@ def test_death_at(world: World, deed: Round, point: str, visible: bool) -> None:
     undergo(world, deed, point, visible)
 
 
-def test_the_rest_of_two_hundred_deaths_in_any_order(world: World) -> None:
-    """The state that one death leaves is what the next meets, several dead at once among them."""
-    chooser = random.Random(20240229)
-    files = None
-    while world.rounds < 200:
-        deed, point, visible = chooser.choice(ROUNDS)
-        undergo(world, deed, point, visible)
-        if files is None:
-            files = world.files()
-    assert files is None or world.files() == files
+def in_any_order(world: World, seed: int, deaths: int) -> None:
+    """The state that one death leaves is what the next meets. Nothing in shared memory grows."""
+    chooser = random.Random(seed)
+    start_over(world)
+    world.settle()
+    files, until = world.files(), world.rounds + deaths
+    while world.rounds < until:
+        undergo(world, *chooser.choice(ROUNDS))
+        assert world.files() == files
+
+
+def test_deaths_in_any_order(world: World) -> None:
+    in_any_order(world, 20240229, 40)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_thousand_deaths_in_any_order(world: World, seed: int) -> None:
+    in_any_order(world, seed, 1000)
 
 
 def test_many_dead_at_once(world: World) -> None:

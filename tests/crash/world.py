@@ -104,9 +104,8 @@ class World:
         try:
             wait_for(clean, 10.0, what="the return of everything the dead held")
         except AssertionError as error:
-            raise AssertionError(
-                f"{error}; {store.stats()}, {store.clients()}, {os.listdir(self.directory / 'leases')}"
-            )
+            leases = os.listdir(self.directory / "leases")
+            raise AssertionError(f"{error}; {store.stats()}, {store.clients()}, {leases}") from None
 
     def lease_files(self) -> int:
         """Temporary ones included."""
