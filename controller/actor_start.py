@@ -20,7 +20,7 @@ from transferqueue.workers.ray_runtime import require_ray
 
 
 class GroupStart:
-    """One start of a group: `actors` are there (perhaps still starting) at once, `run` completes them."""
+    """One start of a group: `create_actors`, then `run`. `actors` holds what was created so far."""
 
     def __init__(
         self,
@@ -37,8 +37,19 @@ class GroupStart:
         self._worker_env = dict(worker_env)
         self._timeout_s = timeout_s
         self.master: tuple[str, str] = ("", "")
-        remote_class = self._ray.remote(actor_class(class_with_args.user_class))
-        self.actors = [remote_class.options(**self._options(rank, place)).remote() for rank, place in enumerate(places)]
+        self.actors: list[Any] = []
+
+    def create_actors(self) -> None:
+        """Asks for the actors; they start at the same time. `WorkerStartError` for a request that no node can meet."""
+        remote_class = self._ray.remote(actor_class(self._class_with_args.user_class))
+        for rank, place in enumerate(self._places):
+            try:
+                self.actors.append(remote_class.options(**self._options(rank, place)).remote())
+            except ValueError as error:
+                name = self._class_with_args.user_class.__name__
+                raise WorkerStartError(
+                    f"rank {rank} of {name} cannot be placed: {error}", rank=rank, node=place.node, reason=str(error)
+                ) from error
 
     def run(self) -> list[RankFacts]:
         """Waits for the actors, then builds the worker on all of them at the same time. What is known of each rank.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ DEATH_GRACE_S = 3.0
 A rank that loses its peer in a collective raises within milliseconds; Ray reports the dead process up to a second
 later. Raising at once would show the symptom and hide the cause.
 """
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
     exceptions = require_ray("a worker group").exceptions
     # A task error first: one whose cause is a dead actor that the method itself called is an instance of both.
     if isinstance(error, exceptions.RayTaskError):
-        remote = str(error)
+        remote = _plain_text(error)
         return worker_error(
             error.cause,
             f"{method} failed on {facts.text}: {_one_line(error.cause)}\n{remote}",
@@ -97,7 +101,7 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
             remote_traceback=remote,
         )
     deaths = (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.OutOfMemoryError)
-    text = str(error).strip()
+    text = _plain_text(error)
     if isinstance(error, deaths):
         return WorkerDiedError(
             f"{facts.text} died during {method}; the group is dead. Cause: {text}",
@@ -116,6 +120,11 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
         method=method,
         remote_traceback=text,
     )
+
+
+def _plain_text(error: BaseException) -> str:
+    """What an error says, without the colours that Ray puts in."""
+    return _COLOUR.sub("", str(error)).strip()
 
 
 def _one_line(cause: BaseException) -> str:

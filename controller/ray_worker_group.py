@@ -62,8 +62,10 @@ class RayWorkerGroup(WorkerGroup):
         self._bind_worker_method(ray_cls_with_init.user_class)
         places = resource_pool.acquire(self, "STRICT_PACK" if bin_pack else "PACK")
         start = GroupStart(places, ray_cls_with_init, resource_pool, worker_env or {}, start_timeout_s)
+        self._workers = start.actors  # the same list: what is started before a failure is stopped after it
         try:
-            self._workers, self._ranks = start.actors, start.run()
+            start.create_actors()
+            self._ranks = start.run()
             self._master = start.master
         except BaseException:
             self.shutdown()

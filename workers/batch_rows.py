@@ -25,7 +25,7 @@ def batch_rows(batch: TensorDictBase) -> int:
 
 def take_batch(batch: TensorDictBase, start: int, stop: int) -> TensorDict:
     """Rows [start, stop) of every field, as copies of their own."""
-    return TensorDict({name: take_rows(batch.get(name), start, stop) for name in batch.keys()}, [stop - start])  # noqa: SIM118
+    return TensorDict({name: take_rows(batch.get(name), start, stop) for name in batch.keys()}, [stop - start])
 
 
 def split_batch(batch: TensorDictBase, parts: int) -> list[TensorDict]:
@@ -43,9 +43,9 @@ def join_batches(batches: Sequence[TensorDictBase]) -> TensorDict:
     Raises `SchemaMismatchError` where the pieces have different fields, dtypes or shapes.
     """
     filled = [batch for batch in batches if batch_rows(batch)] or list(batches[:1])
-    fields = {name for name in filled[0].keys() if not is_constant(filled[0].get(name))}  # noqa: SIM118
+    fields = {name for name in filled[0].keys() if not is_constant(filled[0].get(name))}
     for batch in filled[1:]:
-        found = {name for name in batch.keys() if not is_constant(batch.get(name))}  # noqa: SIM118
+        found = {name for name in batch.keys() if not is_constant(batch.get(name))}
         if found != fields:
             raise SchemaMismatchError(
                 f"batches with different fields cannot be joined: {sorted(fields)} and {sorted(found)}",
@@ -53,11 +53,8 @@ def join_batches(batches: Sequence[TensorDictBase]) -> TensorDict:
                 expected=sorted(fields),
                 found=sorted(found),
             )
-    names = list(dict.fromkeys(name for batch in filled for name in batch.keys()))  # noqa: SIM118
-    joined = {
-        name: join_columns(name, [batch.get(name) for batch in filled if name in batch.keys()])  # noqa: SIM118
-        for name in names
-    }
+    names = list(dict.fromkeys(name for batch in filled for name in batch.keys()))
+    joined = {name: join_columns(name, [batch.get(name) for batch in filled if name in batch.keys()]) for name in names}
     return TensorDict(joined, batch_size=[sum(batch_rows(batch) for batch in filled)])
 
 

@@ -111,7 +111,7 @@ def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog) -> Generator
 def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: str) -> TensorDict:
     info: Mapping[str, Any] = meta.extra_info
     for key, value in info.items():
-        if key in batch.keys():  # noqa: SIM118
+        if key in batch.keys():
             raise SchemaMismatchError(
                 f"{method}: extra_info entry {key!r} has the name of a field of the batch; rename one of the two",
                 fields=(key,),

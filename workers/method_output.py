@@ -28,7 +28,7 @@ class MethodOutput:
             self.extra_info = dict(output)
             return
         columns: dict[str, Any] = {}
-        for name in output.keys():  # noqa: SIM118
+        for name in output.keys():
             entry = output.get(name)
             if not is_constant(entry):
                 columns[name] = entry

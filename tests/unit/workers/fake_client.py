@@ -37,7 +37,7 @@ class FakeClient:
             metadata = BatchMeta(indexes, partition_id or "p", session=SESSION)
         real = metadata.unpad().global_indexes
         self.stored.append((real, sorted(data.keys())))
-        for name in data.keys():  # noqa: SIM118
+        for name in data.keys():
             entry = data.get(name)
             values = entry.unbind(0) if isinstance(entry, torch.Tensor) else entry.tolist()
             for index, value, pad in zip(metadata.global_indexes, values, metadata.padding_mask, strict=True):
