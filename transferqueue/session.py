@@ -345,6 +345,7 @@ def _at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     _process.guard = threading.RLock()
+    _process.closed_name = None  # it was the parent that closed
     if _process.session is not None:
         _process.session._continue_in_child()
 

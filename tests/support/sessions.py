@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
 
 import transferqueue as tq
 from transferqueue.storage.names import new_session_name
@@ -97,19 +103,57 @@ def run_python(code: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+class Forked:
+    """A forked child that talks over a pipe: `action(connection)`. Fork before this process has a session, and the
+    child has none either. (A fresh interpreter spends seconds importing torch.)"""
+
+    def __init__(self, action: Callable[[Connection], object]) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        self.exitcode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._ours.close()
+            os._exit(_outcome(lambda: action(theirs)))
+        theirs.close()
+
+    def say(self, message: object = None) -> None:
+        """Sends the child a message."""
+        self._ours.send(message)
+
+    def hear(self, timeout_s: float = 60.0) -> Any:
+        """The child's next message."""
+        assert self._ours.poll(timeout_s), "the child says nothing"
+        return self._ours.recv()
+
+    def join(self) -> int:
+        """Waits for the child's end; its exit status, minus the signal that killed it."""
+        if self.exitcode is None:
+            self.exitcode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self._ours.close()
+        return self.exitcode
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.exitcode is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.join()
+
+
 def in_child(action: Callable[[], object]) -> int:
     """Runs `action` in a forked child; its exit status: 0, 1 when it raised, minus the signal that killed it."""
     pid = os.fork()
     if pid == 0:
-        status = 1
-        try:
-            action()
-            status = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+        os._exit(_outcome(action))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _outcome(action: Callable[[], object]) -> int:
+    try:
+        # A parallel region of libgomp hangs in a child whose parent had one.
+        torch.set_num_threads(1)
+        action()
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 1
