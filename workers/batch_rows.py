@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 from tensordict import TensorDict, TensorDictBase
 
 from transferqueue.errors import SchemaMismatchError
@@ -56,6 +58,14 @@ def join_batches(batches: Sequence[TensorDictBase]) -> TensorDict:
     names = list(dict.fromkeys(name for batch in filled for name in batch.keys()))
     joined = {name: join_columns(name, [batch.get(name) for batch in filled if name in batch.keys()]) for name in names}
     return TensorDict(joined, batch_size=[sum(batch_rows(batch) for batch in filled)])
+
+
+def keep_rows(batch: TensorDictBase, keep: npt.NDArray[np.bool_]) -> TensorDict:
+    """The rows where `keep` [rows] is True, in order."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], keep, [False]))))
+    if not len(edges):
+        return take_batch(batch, 0, 0)
+    return join_batches([take_batch(batch, int(start), int(stop)) for start, stop in edges.reshape(-1, 2)])
 
 
 def pad_batch(batch: TensorDictBase, divisor: int) -> tuple[TensorDictBase, int]:

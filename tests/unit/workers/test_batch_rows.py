@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from transferqueue.errors import SchemaMismatchError
-from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, split_sizes
+from transferqueue.workers.batch_rows import batch_rows, join_batches, keep_rows, pad_batch, split_batch, split_sizes
 
 
 def batch(rows: int) -> TensorDict:
@@ -56,6 +57,13 @@ def test_padding_repeats_the_last_row() -> None:
     same, added = pad_batch(batch(4), 4)
     assert (added, batch_rows(same)) == (0, 4)
     assert pad_batch(TensorDict({}, [0]), 4)[1] == 0
+
+
+def test_keeping_rows() -> None:
+    kept = keep_rows(batch(6), np.array([True, False, True, True, False, True]))
+    assert kept["x"].tolist() == [0, 2, 3, 5]
+    assert [row.tolist() for row in kept["ragged"].unbind()] == [[], [2, 2], [3, 3, 3], [5] * 5]
+    assert batch_rows(keep_rows(batch(2), np.array([False, False]))) == 0
 
 
 def test_a_batch_without_a_batch_dimension_is_refused() -> None:

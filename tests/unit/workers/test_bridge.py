@@ -94,6 +94,29 @@ def test_keys_and_fields_that_are_not_there_are_named(client: FakeClient) -> Non
         plus_one(kv_meta(rows=2, fields=["nope"]))
 
 
+def test_rows_of_several_partitions_are_written_partition_by_partition(client: FakeClient) -> None:
+    mixed = BatchMeta.concat(
+        [put_rows(client, 2), client.put(TensorDict({"x": torch.arange(2) + 10}, [2]), None, "val")], validate=False
+    )
+    mixed = mixed.select_fields(["x"])
+    mixed.reorder([2, 0, 3, 1])
+    result = plus_one(mixed)
+    assert result.global_indexes == mixed.global_indexes
+    assert (result.field_names, result.is_ready) == (["x", "y"], True)
+    assert client.column(result, "y") == [11, 1, 12, 2]
+    assert [indexes for indexes, _ in client.stored[-2:]] == [[2, 3], [0, 1]]
+
+
+def test_a_failing_method_is_logged_too(client: FakeClient, caplog: pytest.LogCaptureFixture) -> None:
+    @tqbridge()
+    def broken(batch: TensorDict) -> None:
+        raise ZeroDivisionError
+
+    with caplog.at_level(logging.INFO, logger="transferqueue"), pytest.raises(ZeroDivisionError):
+        broken(put_rows(client))
+    assert [record.getMessage().split()[0].rpartition(".")[2] for record in caplog.records] == ["broken"]
+
+
 def test_extra_info_is_seen_as_non_tensor_entries(client: FakeClient) -> None:
     seen: list[Any] = []
 
