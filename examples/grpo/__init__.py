@@ -1,0 +1,1 @@
+"""GRPO on Ray worker groups, small enough for two CPU cores: the main job of transferqueue-shm."""

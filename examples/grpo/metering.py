@@ -1,0 +1,67 @@
+"""A worker group that measures what passes through the controller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transferqueue.controller import Broadcast, GroupFuture, PerRank, RayWorkerGroup
+
+
+@dataclass
+class Meter:
+    """Bytes that the controller serialised into calls and received back, summed over the groups that share it.
+
+    `own_cpu_s` is what the measuring itself took of the controller's thread, to be taken off its time.
+    """
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    calls: int = 0
+    own_cpu_s: float = 0.0
+
+
+class MeteredWorkerGroup(RayWorkerGroup):
+    """Adds up the pickled size of every argument that leaves and every output that arrives.
+
+    The ranks of a replica get the same shard; it counts once per rank, because Ray serialises it into each call.
+    """
+
+    def __init__(self, *args: Any, meter: Meter, **kwargs: Any) -> None:
+        self.meter = meter
+        super().__init__(*args, **kwargs)
+
+    def submit_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Any) -> GroupFuture:
+        started_s = time.thread_time()
+        meter = self.meter
+        meter.calls += 1
+        for value in (*args, *kwargs.values()):
+            meter.sent_bytes += sum(pickled_nbytes(piece) for piece in self._pieces(value))
+        meter.own_cpu_s += time.thread_time() - started_s
+
+        def measured_finish(outputs: list[Any]) -> Any:
+            started_s = time.thread_time()
+            meter.received_bytes += sum(pickled_nbytes(output) for output in outputs)
+            meter.own_cpu_s += time.thread_time() - started_s
+            return finish(outputs)
+
+        return super().submit_all(method_name, args, kwargs, measured_finish)
+
+    def _pieces(self, value: Any) -> list[Any]:
+        if isinstance(value, PerRank):
+            return list(value)
+        inner = value.value if isinstance(value, Broadcast) else value
+        return [inner] * self.world_size
+
+
+def pickled_nbytes(value: Any) -> int:
+    """Bytes of a value as Ray serialises it: cloudpickle, protocol 5, buffers that travel out of band included."""
+    import pickle
+
+    from ray import cloudpickle
+
+    buffers: list[pickle.PickleBuffer] = []
+    body = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return len(body) + sum(buffer.raw().nbytes for buffer in buffers)

@@ -1,0 +1,101 @@
+"""Starts Ray, runs the controller in this process or in a Ray actor, shows what comes out of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from examples.grpo.config import GrpoConfig, to_yaml
+from examples.grpo.display import make_display
+from examples.grpo.events import Event
+from examples.grpo.report import RunRecord, print_report, write_csv, write_plot
+from examples.grpo.trainer import run_training
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+"""Ray's own store carries next to nothing here; its default would be a third of the machine's memory."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    gain: float
+    required_gain: float
+    wall_s: float
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when held-out accuracy rose by less than the configuration requires."""
+        return 0 if self.gain >= self.required_gain else 3
+
+
+def run(config: GrpoConfig, console: Console) -> Outcome:
+    """The whole job. Errors of ranks and of the data plane reach the caller."""
+    started_s = time.perf_counter()
+    console.print("[bold]resolved configuration[/bold]")
+    console.print(to_yaml(config), highlight=False, markup=False)
+    start_ray(config)
+    import ray
+
+    record = RunRecord()
+    try:
+        with make_display(console) as display:
+            for event in _events(config):
+                record.add(event)
+                display.show(event)
+    finally:
+        ray.shutdown()
+    folder = Path(config.trainer.output_dir) / config.trainer.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    write_csv(folder / "reward.csv", record.steps)
+    write_plot(folder / "reward.png", record)
+    print_report(console, record)
+    outcome = Outcome(record.gain(), config.trainer.required_gain, time.perf_counter() - started_s)
+    console.print(f"{folder}/reward.png and reward.csv written; {outcome.wall_s:.0f} s in all", highlight=False)
+    return outcome
+
+
+def start_ray(config: GrpoConfig) -> None:
+    """A cluster of one node in this process; ranks run at normal priority and find this package."""
+    # Read by the processes that ray.init starts. Niceness 15, Ray's default for workers, would make every number a
+    # measure of what else runs on the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # One worker process per rank is started when it is asked for; none ahead, for two cores have better to do.
+    os.environ.setdefault("RAY_enable_worker_prestart", "0")
+    paths = [str(_REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    import ray
+
+    ray.init(
+        num_cpus=config.trainer.ray_num_cpus,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "OMP_NUM_THREADS": "1"}},
+        logging_level="warning",
+    )
+
+
+class ControllerActor:
+    """The controller as a Ray actor; its events stream to the driver."""
+
+    def run(self, config: GrpoConfig) -> Iterator[Event]:
+        """The events of the run."""
+        yield from run_training(config)
+
+
+def _events(config: GrpoConfig) -> Iterator[Event]:
+    if config.trainer.controller == "driver":
+        yield from run_training(config)
+        return
+    import ray
+
+    controller: Any = ray.remote(ControllerActor).remote()
+    for reference in controller.run.options(num_returns="streaming").remote(config):
+        yield ray.get(reference)
