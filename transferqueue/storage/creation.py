@@ -91,11 +91,13 @@ def create_session(name: str, config: Config) -> Attachment | None:
     if os.path.lexists(paths.directory):
         return None
     check_room(config)
+    description = describe(name, config)
     lock = claim_directory(paths)
     if lock is None:
         return None
     store = None
     try:
+        write_description(paths, description, hidden=True)
         descriptors = create_segments(paths, config.storage.dir)
         try:
             _native.Store.format(
@@ -113,7 +115,6 @@ def create_session(name: str, config: Config) -> Attachment | None:
             )
         finally:
             descriptors.close()
-        description = describe(name, config)
         write_description(paths, description)
     except BaseException:
         if store is not None:

@@ -62,6 +62,11 @@ class SessionPaths:
         return f"{self.directory}/session.json"
 
     @property
+    def hidden_description(self) -> str:
+        """Its name while the session is being made or removed, and cannot be joined."""
+        return f"{self.directory}/session.json.hidden"
+
+    @property
     def service_lock(self) -> str:
         return f"{self.directory}/service.lock"
 

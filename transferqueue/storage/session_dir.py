@@ -1,9 +1,9 @@
 """The session directory: made whole under its lock, described in one JSON file, removed under its lock.
 
 Order of making: a directory with a lock that we hold, under a temporary name -> renamed to the session's name (this
-claims the name) -> segments and index -> ``session.json`` (now it can be joined). Order of removal: segments -> the
-directory is renamed away (this gives the name up) -> deleted. Whoever dies in between leaves a directory whose lock is
-free, which anybody of the same user may remove.
+claims the name) -> the description under a name that nobody joins by (it says where the payload file will be) ->
+segments and index -> renamed to ``session.json`` (now it can be joined). Order of removal: the reverse. Whoever dies in
+between leaves a directory whose lock is free, which anybody of the same user may remove.
 """
 
 from __future__ import annotations
@@ -85,12 +85,14 @@ def claim_directory(paths: SessionPaths) -> SessionLock | None:
     return lock
 
 
-def write_description(paths: SessionPaths, description: SessionDescription) -> None:
-    """Makes the session joinable."""
-    temporary = f"{paths.description}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+def write_description(paths: SessionPaths, description: SessionDescription, *, hidden: bool = False) -> None:
+    """Makes the session joinable; `hidden`: only tells whoever removes it what to remove."""
+    part = f"{paths.description}.part"
+    with open(part, "w", encoding="utf-8") as file:
         json.dump({"format": FORMAT_VERSION, **asdict(description)}, file)
-    os.rename(temporary, paths.description)
+    os.rename(part, paths.hidden_description)
+    if not hidden:
+        os.rename(paths.hidden_description, paths.description)
 
 
 def read_description(paths: SessionPaths) -> SessionDescription | None:
@@ -100,8 +102,12 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
         LayoutMismatchError: written by another version.
         CorruptSegmentError: not readable as a description.
     """
+    return _read_description(paths, paths.description)
+
+
+def _read_description(paths: SessionPaths, path: str) -> SessionDescription | None:
     try:
-        with open(paths.description, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             text = file.read()
     except FileNotFoundError:
         return None
@@ -114,15 +120,13 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
                 f"ours is {FORMAT_VERSION}); use that version, or remove it with `tq clean`",
                 expected=FORMAT_VERSION,
                 found=version,
-                path=paths.description,
+                path=path,
             )
         return SessionDescription(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, LayoutMismatchError):
             raise
-        raise CorruptSegmentError(
-            f"{paths.description} is not a session description: {error}", path=paths.description
-        ) from error
+        raise CorruptSegmentError(f"{path} is not a session description: {error}", path=path) from error
 
 
 def owned_by_us(path: str) -> bool:
@@ -143,10 +147,13 @@ def remove_session(paths: SessionPaths) -> None:
     """Removes every name of the session. The caller holds its lock. Mappings and views stay valid."""
     payload_directory = None
     try:
-        description = read_description(paths)
+        # Hidden: somebody died making it, or removing it.
+        description = read_description(paths) or _read_description(paths, paths.hidden_description)
         payload_directory = description.payload_directory if description is not None else None
     except (LayoutMismatchError, CorruptSegmentError) as error:
         _log.warning("removing session %r although its description is unreadable: %s", paths.name, error)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(paths.description, paths.hidden_description)
     unlink_segments(paths, payload_directory)
     gone = temporary_directory("gone")
     try:
