@@ -45,7 +45,7 @@ $(STAMPS)/python: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja cmake
-	$(PIP) install -q -c constraints.txt tensordict numpy pyarrow msgspec posix_ipc ray reasoning-gym rich matplotlib \
+	$(PIP) install -q -c constraints.txt tensordict numpy msgspec posix_ipc ray reasoning-gym rich matplotlib \
 	  omegaconf pytest pytest-timeout pytest-benchmark hypothesis ruff mypy pyright
 	@touch $@
 
