@@ -1,0 +1,76 @@
+"""The main job, tiny, through its entry point: once with metadata, once with batches and the controller in an actor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.grpo_process import FinishedRun, run_example
+
+pytestmark = pytest.mark.timeout(900)
+
+_SHM = Path("/dev/shm")
+
+
+@pytest.fixture(scope="module")
+def by_metadata(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return run_example(tmp_path_factory.mktemp("metadata"), "--passing", "metadata", "trainer.required_gain=-1")
+
+
+@pytest.fixture(scope="module")
+def by_batch(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """Asks for more than any run can gain, so that it must fail, but only at its end."""
+    folder = tmp_path_factory.mktemp("batch")
+    return run_example(folder, "--passing", "batch", "--controller", "actor", "trainer.required_gain=2")
+
+
+def test_exit_codes_say_whether_it_learned(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    assert by_metadata.code == 0, by_metadata.output
+    assert by_batch.code == 3, by_batch.output
+    assert "trainer.required_gain" in by_batch.output
+
+
+def test_runs_leave_their_artefacts(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    for run in (by_metadata, by_batch):
+        assert [row["step"] for row in run.steps()] == [1, 2]
+        assert (run.folder / "reward.png").read_bytes().startswith(b"\x89PNG")
+        assert "hidden_size: 32" in (run.folder / "config.yaml").read_text()
+
+
+def test_the_terminal_shows_configuration_progress_and_costs(by_metadata: FinishedRun) -> None:
+    output = by_metadata.output
+    assert "total_training_steps: 2" in output, "the resolved configuration"
+    assert "ranks: rollout 2, actor 4, reward 2" in output
+    for line in ("before warm-up", "after warm-up", "step   2/2", "after GRPO"):
+        assert line in output
+    table = next(line for line in output.splitlines() if "per step" in line)
+    assert "passing metadata (2 steps)" in table
+    assert "passing batch (1 steps)" in table, "both costs of the same run, side by side"
+
+
+def test_metadata_is_all_that_passes_through_the_controller(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    assert max(by_metadata.controller_nbytes()) < 20_000
+    assert min(by_batch.controller_nbytes()) > 2 * max(by_metadata.controller_nbytes())
+
+
+def test_the_payload_is_in_shared_memory_with_metadata_only(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    rows, width = 16, 7 + 8
+    for row in by_metadata.steps():
+        assert row["written_bytes"] >= 8 * rows * (7 + 2 * width), "prompts, attention_mask and position_ids alone"
+        assert row["viewed_bytes"] + row["copied_bytes"] > row["written_bytes"], "several stages read each field"
+    assert all(row["written_bytes"] == 0 for row in by_batch.steps())
+
+
+def test_both_ways_of_passing_compute_the_same(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    """Same seed, same layout: rewards, losses and lengths of the two runs agree."""
+    names = [name for name in by_metadata.steps()[0] if name.startswith(("reward/", "response/", "actor/"))]
+    assert {"reward/mean", "response/length", "actor/loss", "actor/kl", "actor/grad_norm"} <= set(names)
+    for mine, other in zip(by_metadata.steps(), by_batch.steps(), strict=True):
+        for name in names:
+            assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
+
+
+def test_nothing_stays_behind(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
+    for run in (by_metadata, by_batch):
+        assert not [entry.name for entry in _SHM.iterdir() if run.session() in entry.name]
