@@ -136,6 +136,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         figures = store.stats()
         clients = store.clients()
         partitions = store.partition_stats()
+        ours = store.owner
     finally:
         attachment.detach()
     print(f"session {attachment.paths.name}")
@@ -148,7 +149,7 @@ def _stats(arguments: argparse.Namespace) -> int:
     )
     rows = [
         [
-            str(client["pid"]) + (" (this command)" if client["owner"] == store.owner else ""),
+            str(client["pid"]) + (" (this command)" if client["owner"] == ours else ""),
             "alive" if client["alive"] else "dead",
             str(client["leases"]),
             format_size(client["leased_bytes"]),

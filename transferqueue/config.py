@@ -123,7 +123,7 @@ class StorageConfig:
     Attributes:
         size: payload bytes.
         dir: directory for a file-backed payload segment; None: POSIX shared memory. Metadata stays in shared memory.
-        index_size: bytes of the metadata index, reserved at once; None: a sixteenth of ``size``, 32 to 256 MiB.
+        index_size: bytes of the metadata index, reserved at once; None: a sixteenth of ``size``, 16 to 256 MiB.
         populate: bytes that the service backs and touches ahead of use (first touches are slow).
     """
 

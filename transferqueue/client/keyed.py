@@ -13,7 +13,7 @@ from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.reads import describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
-from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, parsed
+from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, metadata_room, parsed
 from transferqueue.codec import plan_put
 from transferqueue.errors import FieldNotReadyError, SchemaMismatchError, TransferTimeoutError, name_some
 from transferqueue.metadata import KVBatchMeta
@@ -100,6 +100,7 @@ class KeyedCalls(WriteCalls):
         if fields is None and tags is None:
             raise ValueError("give fields, tags, or both: there is nothing to put")
         encoded = encode_row_tags(tags, len(listed))
+        metadata_room(store, listed, encoded)
         info: dict[str, Any] = {}
         if fields is None:
             done = store.publish(partition, keys=listed, tags=encoded)

@@ -22,7 +22,7 @@ Positions = npt.NDArray[np.int64]
 
 def choose_rows(batch: TensorDictBase | dict[str, Any], positions: Positions) -> dict[str, Any]:
     """The rows at `positions` as a dict of columns that `plan_put` takes; batch-wide constants stay what they are."""
-    return {str(name): _choose(batch.get(name), positions) for name in batch.keys()}  # noqa: SIM118
+    return {str(name): _choose(batch.get(name), positions) for name in batch.keys()}
 
 
 def _choose(column: Any, positions: Positions) -> Any:
@@ -45,10 +45,7 @@ def join_rows(batches: Sequence[TensorDictBase], order: Positions) -> TensorDict
     Raises:
         SchemaMismatchError: a field whose rows have different types in the batches.
     """
-    columns = {
-        str(name): _join(str(name), [batch.get(name) for batch in batches], order)
-        for name in batches[0].keys()  # noqa: SIM118
-    }
+    columns = {str(name): _join(str(name), [batch.get(name) for batch in batches], order) for name in batches[0].keys()}
     return TensorDict(columns, batch_size=[len(order)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,16 +23,18 @@ from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
 from transferqueue.client.row_meta import batch_meta
 from transferqueue.codec import PutPlan, plan_alloc, plan_put
+from transferqueue.config import format_size
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
 from transferqueue.tag_maps import encode_tags
 from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
 
 if TYPE_CHECKING:
-    from transferqueue._native import FieldLayout, PublishResult, Reservation
+    from transferqueue._native import FieldLayout, PublishResult, Reservation, Store
 
 # A dropped view frees room without a commit, so nobody is woken by it: whoever waits for room looks this often.
 _ROOM_LOOK_S = 0.05
+_MUCH_METADATA_NBYTES = 1 << 20
 DataParser = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
@@ -161,6 +163,7 @@ class WriteCalls(ReadCalls):
             tags: Any,
         ) -> Any:
             encoded = encode_row_tags(tags, rows)
+            metadata_room(self._store, listed or (), encoded)
             done = self._open().publish(
                 partition,
                 count=0 if indexes is not None or listed is not None else rows,
@@ -261,6 +264,29 @@ class WriteCalls(ReadCalls):
     async_alloc = asynchronous(alloc)
 
 
+def metadata_room(store: Store, keys: Sequence[str], tags: Sequence[bytes]) -> None:
+    """Refuses keys and tags that the index cannot hold, before a transaction that would fail after a long time.
+
+    Raises:
+        StorageFullError: names what they take and what is there.
+    """
+    wanted = sum(map(len, keys)) + sum(map(len, tags))
+    if wanted < _MUCH_METADATA_NBYTES:
+        return
+    figures = store.stats()
+    total, free = figures["index_total_bytes"], figures["index_total_bytes"] - figures["index_used_bytes"]
+    if wanted > free // 2:
+        raise StorageFullError(
+            f"keys and tags of {format_size(wanted)} do not fit the session's index, which has {format_size(free)} of "
+            f"{format_size(total)} free and needs about twice their size; put large values as fields, use fewer or "
+            "shorter keys, or start the session with a larger storage.index_size",
+            resource="index",
+            wanted_bytes=wanted,
+            free_bytes=free,
+            total_bytes=total,
+        )
+
+
 def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
     """One tag map per row; empty for no tags at all.
 
@@ -295,7 +321,7 @@ def parsed(data: Any, rows: int, parser: DataParser | None) -> Any:
     """
     if parser is None:
         return data
-    columns = {str(name): _plain_column(data.get(name)) for name in data.keys()}  # noqa: SIM118
+    columns = {str(name): _plain_column(data.get(name)) for name in data.keys()}
     made = parser(dict(columns))
     if not isinstance(made, Mapping) or set(made) != set(columns):
         found = sorted(map(str, made)) if isinstance(made, Mapping) else type(made).__name__

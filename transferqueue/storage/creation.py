@@ -22,20 +22,21 @@ from transferqueue.storage.session_dir import (
 
 _log = get_logger("storage")
 _MIB = 1 << 20
-# Control segment, block table, lease files and wake words: what a session needs beside payload and index.
-_OVERHEAD_BYTES = 16 * _MIB
+# Control segment, lease files and the used part of the block table: what a session needs beside payload and index.
+_OVERHEAD_BYTES = 2 * _MIB
 
 
 def index_bytes(config: Config) -> int:
-    """Bytes reserved for the metadata index."""
+    """Bytes reserved for the metadata index, which lies in shared memory also when the payload does not."""
     if config.storage.index_size is not None:
         return max(_MIB, config.storage.index_size)
-    return min(256 * _MIB, max(32 * _MIB, config.storage.size // 16))
+    _, total = free_bytes(SHM_DIRECTORY)
+    return min(256 * _MIB, max(16 * _MIB, min(config.storage.size // 16, total // 4)))
 
 
 def step_bytes(config: Config) -> int:
     """Bytes by which the backed part of the payload segment grows."""
-    return min(config.storage.size, max(64 * _MIB, config.storage.size // 16))
+    return min(config.storage.size, max(32 * _MIB, config.storage.size // 16))
 
 
 def free_bytes(directory: str) -> tuple[int, int]:

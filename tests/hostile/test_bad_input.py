@@ -1,0 +1,224 @@
+"""Wrong arguments: each is its own error that says what to do, and the store is what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+import transferqueue as tq
+from tests.support.sessions import embedded
+from transferqueue import TransferQueueClient
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[tq.Session]:
+    with embedded() as found:
+        yield found
+
+
+@pytest.fixture
+def client(session: tq.Session) -> Iterator[TransferQueueClient]:
+    """A store with three rows, whose content every test must leave as it is."""
+    found = session.client
+    data = TensorDict({"x": torch.arange(3), "s": NonTensorStack("a", "b", "c")}, [3])
+    found.kv_batch_put(["a", "b", "c"], "p", data, [{"row": row} for row in range(3)])
+    found.put(TensorDict({"y": torch.arange(2)}, [2]), partition_id="q")
+    before = content(found)
+    yield found
+    assert content(found) == before
+    for partition in found.get_partition_list():
+        found.clear_partition(partition)
+
+
+def content(client: TransferQueueClient) -> dict[str, Any]:
+    stats = client.stats()
+    found: dict[str, Any] = {
+        "list": client.kv_list(),
+        "bytes": (stats.used_bytes, stats.live_bytes, stats.pending_bytes, stats.retired_bytes, stats.leased_bytes),
+        "rows": stats.rows,
+    }
+    for partition in client.get_partition_list():
+        meta = client.get_meta(["x", "y"], 0, partition, mode="force_fetch")
+        found[partition] = (meta.global_indexes, meta.production_status.tolist())
+    if "p" in client.get_partition_list():
+        found["x"] = client.kv_batch_get(["a", "b", "c"], "p", ["x"])["x"].tolist()
+    return found
+
+
+def numbers(rows: int, name: str = "x") -> TensorDict:
+    return TensorDict({name: torch.arange(rows)}, [rows])
+
+
+Call = Callable[[TransferQueueClient], Any]
+
+
+Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        # batch sizes
+        (lambda c: c.kv_batch_put(["a", "b"], "p", numbers(3)), Mismatch, r"keys \(2\) does not match.*3"),
+        (lambda c: c.kv_batch_put(["a"], "p", tags=[{}, {}]), ValueError, "does not match"),
+        (lambda c: c.kv_put("a", "p", numbers(2)), Mismatch, "kv_batch_put"),
+        (lambda c: c.put(numbers(2), metadata=c.kv_retrieve_meta(["a"], "p")), Mismatch, "2 rows.*1"),
+        (lambda c: c.put(TensorDict({"x": torch.arange(2)}, []), partition_id="p"), Mismatch, "batch_size"),
+        (lambda c: c.put({"x": torch.arange(2)}, partition_id="p"), TypeError, "TensorDict"),
+        (lambda c: c.kv_batch_put(["a"], "p", {"x": torch.arange(1)}), TypeError, "TensorDict"),
+        # keys
+        (lambda c: c.kv_batch_put(["a", "b", "a"], "p", numbers(3)), ValueError, "Got duplicated keys.*'a'"),
+        (lambda c: c.kv_retrieve_meta(["a", "a"], "p"), ValueError, "Got duplicated keys"),
+        (lambda c: c.kv_batch_put([], "p", numbers(0)), ValueError, "at least one key"),
+        (lambda c: c.kv_batch_get([], "p"), ValueError, "at least one key"),
+        (lambda c: c.kv_clear([], "p"), ValueError, "at least one key"),
+        (lambda c: c.kv_put("", "p", {"x": 1}), ValueError, "empty string"),
+        (lambda c: c.kv_batch_get(["a", ""], "p"), ValueError, "empty string"),
+        (lambda c: c.kv_batch_get(("a",), "p"), TypeError, "tuple"),
+        (lambda c: c.kv_batch_get(["a", 5], "p"), TypeError, "int"),
+        (lambda c: c.kv_put(b"a", "p", {"x": 1}), TypeError, "bytes"),
+        (lambda c: c.kv_put("\ud800", "p", {"x": 1}), ValueError, ""),
+        (lambda c: c.kv_batch_get(["a", "zz"], "p"), tq.KeyNotFoundError, "'zz'"),
+        (lambda c: c.kv_batch_get(["z" * 10_000], "p"), tq.KeyNotFoundError, "10002 characters"),
+        (lambda c: c.kv_batch_get(["a"], "nowhere"), tq.PartitionNotFoundError, "'nowhere'.*'p'"),
+        (lambda c: c.kv_put("a", "p"), ValueError, "fields, tags"),
+        (lambda c: c.kv_put("a", "p", tag=5), TypeError, "dict"),
+        (lambda c: c.kv_put("a", "p", tag={5: 1}), TypeError, "names of tags"),
+        (lambda c: c.kv_batch_get(["a"], "p", missing="maybe"), ValueError, "missing"),
+        # fields
+        (lambda c: c.kv_batch_get(["a"], "p", ["x", "zz"]), tq.FieldNotReadyError, "'zz'.*timeout="),
+        (lambda c: c.kv_batch_get(["a"], "p", []), ValueError, "at least one"),
+        (lambda c: c.kv_batch_get(["a"], "p", ["x", "x"]), ValueError, "duplicated"),
+        (lambda c: c.kv_batch_get(["a"], "p", [5]), TypeError, "int"),
+        (lambda c: c.get_data(c.kv_retrieve_meta(["a"], "p"), fields=["zz"]), tq.FieldNotReadyError, "'zz'"),
+        (lambda c: c.kv_put("a", "p", {"x": torch.nested.nested_tensor([torch.ones(1)])}), ValueError, "kv_batch_put"),
+        (lambda c: c.kv_put("a", "p", {5: 1}), ValueError, "field name"),
+        # names
+        (lambda c: c.kv_put("a", "nul\0", {"x": 1}), ValueError, "partition name"),
+        (lambda c: c.kv_put("a", "", {"x": 1}), ValueError, "partition name"),
+        (lambda c: c.kv_put("a", None, {"x": 1}), TypeError, "partition_id"),
+        (lambda c: c.kv_put("a", "p", {"nul\0": 1}), ValueError, "NUL"),
+        (lambda c: c.kv_put("a", "p", {"": 1}), ValueError, "empty"),
+        (lambda c: c.put(numbers(2, "nul\0"), partition_id="p"), ValueError, "NUL"),
+        (lambda c: c.kv_batch_get(["a"], "p", ["nul\0"]), ValueError, "NUL"),
+        (lambda c: c.wait("p", fields="nul\0", count=1, timeout=0), ValueError, "NUL"),
+        # where to
+        (lambda c: c.put(numbers(2)), ValueError, "partition_id"),
+        (lambda c: c.put(numbers(1), metadata=c.kv_retrieve_meta(["a"], "p"), partition_id="q"), ValueError, "'q'"),
+        (lambda c: c.put(numbers(1), metadata=tq.KVBatchMeta(keys=["a"], tags=[{}])), TypeError, "KVBatchMeta"),
+        (lambda c: c.get_data(tq.KVBatchMeta(keys=["a"], tags=[{}])), TypeError, "kv_batch_get_by_meta"),
+        (lambda c: c.get_data(None), TypeError, "BatchMeta"),
+        (lambda c: c.get_data(c.kv_retrieve_meta(["a"], "p"), mode="fast"), ValueError, "cow, shared, copy"),
+        (lambda c: c.put(numbers(1), partition_id="p", timeout=-1), ValueError, "timeout"),
+        (lambda c: c.put(numbers(1), partition_id="p", timeout="soon"), TypeError, ""),
+        # sizes beyond the store
+        (
+            lambda c: c.put(TensorDict({"x": torch.zeros(2, 40 << 20, dtype=torch.uint8)}, [2]), partition_id="p"),
+            Full,
+            r"storage\.size",
+        ),
+        (lambda c: c.alloc({"x": ((1 << 40,), torch.int8)}, partition_id="p", batch_size=1), Full, "fit"),
+        (
+            lambda c: c.kv_put("a", "p", tag={"huge": "x" * (40 << 20)}),
+            Full,
+            "index",
+        ),
+        (
+            lambda c: c.kv_batch_put([f"{n}" + "k" * 10_000 for n in range(3000)], "p", tags=[{}] * 3000),
+            Full,
+            "index",
+        ),
+    ],
+)  # fmt: skip
+def test_is_refused_and_changes_nothing(
+    client: TransferQueueClient, call: Call, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        call(client)
+
+
+def test_metadata_of_cleared_rows_raises_whatever_was_put_since(client: TransferQueueClient) -> None:
+    meta = client.put(numbers(3), partition_id="q")
+    client.clear_samples(meta.select_samples([1]))
+    replacement = client.put(numbers(3), partition_id="q")
+    for call in (
+        lambda: client.get_data(meta),
+        lambda: client.put(numbers(3, "z"), metadata=meta),
+        lambda: client.wait("q", fields="x", metadata=meta, timeout=0),
+        lambda: client.coalesce(meta),
+        lambda: client.set_custom_meta(tagged(meta)),
+    ):
+        with pytest.raises(tq.StaleMetadataError) as caught:
+            call()
+        assert list(caught.value.rows) == [meta.global_indexes[1]]
+        assert isinstance(caught.value, KeyError)
+    client.clear_samples(meta)
+    client.clear_samples(replacement)
+
+
+def tagged(meta: tq.BatchMeta) -> tq.BatchMeta:
+    new = meta.copy()
+    new.update_custom_meta([{"tag": 1}] * new.size)
+    return new
+
+
+def test_metadata_that_was_made_up(client: TransferQueueClient) -> None:
+    for meta in (tq.BatchMeta([10**15], "p", {"x": {}}), tq.BatchMeta([0], "nowhere", {"x": {}})):
+        with pytest.raises(tq.StaleMetadataError):
+            client.get_data(meta)
+        client.clear_samples(meta)
+    other_partition = tq.BatchMeta(client.kv_retrieve_meta(["a"], "p").global_indexes, "q", {"x": {}})
+    with pytest.raises(tq.StaleMetadataError):
+        client.get_data(other_partition)
+    client.clear_samples(other_partition)
+
+
+def test_rows_named_twice_are_not_written(client: TransferQueueClient) -> None:
+    meta = client.kv_retrieve_meta(["a", "b"], "p")
+    twice = tq.BatchMeta([meta.global_indexes[0]] * 2, "p", {"x": {}}, session=meta.session)
+    with pytest.raises(ValueError, match="twice"):
+        client.put(numbers(2), metadata=twice)
+    assert client.get_data(twice)["x"].tolist() == [0, 0]
+
+
+class Raises:
+    """A value that cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not me")
+
+
+def test_a_value_that_cannot_be_stored_names_its_field(client: TransferQueueClient) -> None:
+    with pytest.raises(ValueError, match="bad"):
+        client.kv_put("a", "p", {"x": torch.tensor(9), "bad": Raises()})
+    with pytest.raises(ValueError):
+        client.kv_batch_put(["a"], "p", TensorDict({"sparse": torch.eye(1).to_sparse()}, [1]))
+
+
+def test_a_sampler_that_raises_or_lies_marks_nothing(client: TransferQueueClient) -> None:
+    class Bad(tq.BaseSampler):
+        answer: Any = None
+
+        def sample(self, ready_indexes: list[int], batch_size: int, *args: Any, **kwargs: Any) -> Any:
+            if self.answer is None:
+                raise RuntimeError("no idea")
+            return self.answer, self.answer
+
+    rows = client.kv_retrieve_meta(["a", "b", "c"], "p").global_indexes
+    sampler = Bad()
+    previous, client._sampler_prototype = client._sampler_prototype, sampler
+    try:
+        for answer, error in ((None, RuntimeError), ([10**9], ValueError), ([rows[0]] * 2, ValueError), (5, TypeError)):
+            sampler.answer = answer
+            with pytest.raises(error):
+                client.get_meta("x", 2, "p", task_name="t")
+            assert client.get_consumption_status("t", "p")[1].tolist() == [0, 0, 0]  # type: ignore[union-attr]
+    finally:
+        client._sampler_prototype = previous
+    client.reset_consumption("p")
