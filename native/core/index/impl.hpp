@@ -56,6 +56,8 @@ struct Index::Impl {
                                   index::DoomedRows& doomed) const;
   Resolution resolve_in(const index::Txn& txn, const std::string& partition, const RowSelector& rows,
                         const std::optional<std::vector<std::string>>& fields);
+  void fill_answer(const index::Txn& txn, const index::Partition& partition, const RowSelector& rows,
+                   const std::optional<std::vector<std::string>>& fields, Resolution& answer);
   // Removes the records of rows (segments, ascending; those that do not exist are passed over) inside `txn`, the row count
   // of the partition apart. Returns retired blocks.
   std::vector<BlockRef> remove_rows(index::WriteTxn& txn, index::Partition& partition, std::span<const index::Segment> rows);

@@ -68,7 +68,8 @@ class Publication {
     const RowSelector& rows = request_.rows;
     if (rows.by == RowsBy::index) {
       result_.indexes = rows.indexes;
-      first_new_ = INT64_MAX;  // none is, whatever index the caller names
+      first_new_ = row_limit;  // none is, whatever index the caller names
+      if (!std::all_of(rows.indexes.begin(), rows.indexes.end(), may_exist)) refuse_missing(txn, partition);
       return;
     }
     first_new_ = txn.counters.next_row;
@@ -119,9 +120,9 @@ class Publication {
     }
     LiveCells live;
     RunRewriter rewriter(txn, partition.id, live);
-    refuse_doomed(txn, partition, {segments.begin(), fresh});
-    RewriteResult met = rewriter.plan({segments.begin(), fresh}, block, [&](const auto&...) { return &fields_; });
-    if (!met.missing.empty()) throw stale_rows(std::move(met.missing), "fields");
+    refuse_doomed(txn, partition);
+    const RewriteResult met = rewriter.plan({segments.begin(), fresh}, block, [&](const auto&...) { return &fields_; });
+    if (met.rows_missing > 0) refuse_missing(txn, partition);
     rewriter.apply();
     for (auto segment = fresh; segment != segments.end(); ++segment) {
       add_fresh_run(txn, partition.id, segment->row, segment->count, block, segment->block_row, fields_);
@@ -143,17 +144,17 @@ class Publication {
     partition.record.live_bytes += record.live_bytes();
   }
 
+  [[noreturn]] void refuse_missing(const Txn& txn, const Partition& partition) const {
+    throw stale_rows(missing_rows(txn, partition, result_.indexes), "fields");
+  }
+
   // Rows by key were looked up past the doomed ones; rows by index were not.
-  static void refuse_doomed(const Txn& txn, const Partition& partition, std::span<const Segment> segments) {
+  void refuse_doomed(const Txn& txn, const Partition& partition) const {
     DoomedRows doomed(txn, partition);
-    if (!doomed.any()) return;
-    std::vector<RowIndex> missing;
-    for (const Segment& segment : segments) {
-      for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) {
-        if (doomed.contains(row)) missing.push_back(row);
-      }
+    if (!doomed.any() || request_.rows.by != RowsBy::index) return;
+    for (const RowIndex row : result_.indexes) {
+      if (doomed.contains(row)) refuse_missing(txn, partition);
     }
-    if (!missing.empty()) throw stale_rows(std::move(missing), "fields");
   }
 
   void put_keys_and_tags(WriteTxn& txn, Partition& partition) {

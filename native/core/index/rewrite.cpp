@@ -72,7 +72,7 @@ RewriteResult RunRewriter::plan(std::span<const Segment> segments, BlockRef bloc
   std::size_t at = 0;
   std::int64_t done = 0;  // rows of segments[at] dealt with
   const auto miss = [&](std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) result.missing.push_back(segments[at].row + done + i);
+    result.rows_missing += count;
     done += count;
     if (done == segments[at].count) {
       ++at;
@@ -101,7 +101,6 @@ RewriteResult RunRewriter::plan(std::span<const Segment> segments, BlockRef bloc
       } else {
         remove_part(run, count);
       }
-      result.rows_met += count;
       next = first + count;
       done += count;
       if (done == segment.count) {

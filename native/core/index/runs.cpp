@@ -62,9 +62,10 @@ std::vector<Segment> make_segments(std::span<const RowIndex> rows, bool drop_rep
   bool ascending = true;
   for (std::int64_t i = 0; i < n; ++i) {
     const RowIndex row = rows[static_cast<std::size_t>(i)];
+    if (!may_exist(row)) continue;
     if (!segments.empty()) {
       Segment& last = segments.back();
-      if (last.row + last.count == row) {
+      if (last.row + last.count == row && last.block_row + last.count == i) {
         ++last.count;
         continue;
       }
@@ -77,10 +78,10 @@ std::vector<Segment> make_segments(std::span<const RowIndex> rows, bool drop_rep
             [](const Segment& a, const Segment& b) { return a.row != b.row ? a.row < b.row : a.block_row < b.block_row; });
   std::vector<Segment> distinct;
   distinct.reserve(segments.size());
-  RowIndex covered = INT64_MIN;  // rows below it stand in `distinct`
+  RowIndex covered = 0;  // rows below it stand in `distinct`
   for (Segment segment : segments) {
     const std::int64_t repeated = std::min(segment.count, std::max<std::int64_t>(0, covered - segment.row));
-    if (segment.row < covered && !drop_repeats) {
+    if (repeated > 0 && !drop_repeats) {
       Error error(ErrorCode::invalid, "row " + std::to_string(segment.row) + " stands twice in one call");
       error.rows = {segment.row};
       throw error;

@@ -73,8 +73,13 @@ struct Segment {
   std::int64_t block_row = 0;
   std::int64_t tag = 0;
 };
+// No index comes near it, and sums of such a one and a count do not overflow.
+inline constexpr RowIndex row_limit = RowIndex{1} << 62;
+inline bool may_exist(RowIndex row) { return row >= 0 && row < row_limit; }
+
 // The rows of a call as segments, ascending by row: maximal stretches where both row and position ascend by one. A row
-// that stands twice is Error(invalid), or with `drop_repeats` kept at one of its positions.
+// that stands twice is Error(invalid), or with `drop_repeats` kept at one of its positions. Rows that cannot exist are
+// left out: the caller has refused them before, or does not mind.
 std::vector<Segment> make_segments(std::span<const RowIndex> rows, bool drop_repeats);
 
 // What a segment does to the part [run.start + offset, + count) of a run that it meets, whose first row is its own row
@@ -84,9 +89,8 @@ using Transform = std::function<const std::vector<FieldId>*(const RunView& run, 
                                                             std::int64_t segment_offset)>;
 
 struct RewriteResult {
-  std::int64_t rows_met = 0;       // rows of the segments that exist
-  std::vector<RowIndex> missing;   // rows of the segments that no run covers
-  std::uint64_t cells_taken = 0;   // cells that now name `block`
+  std::int64_t rows_missing = 0;  // rows of the segments that no run covers
+  std::uint64_t cells_taken = 0;  // cells that now name `block`
 };
 // Applies segments (ascending) to the runs that they meet: each run is read once, and written once after all were read.
 // Neighbouring results that continue one another are joined, so that re-puts do not fragment a partition for ever.

@@ -107,6 +107,7 @@ TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& ta
 bool Index::task_commit(const std::string& name, const std::string& task, std::uint64_t task_version,
                         const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                         const std::string& sampler_state) {
+  if (!std::all_of(consumed.begin(), consumed.end(), may_exist)) return false;
   const std::vector<Segment> segments = make_segments(consumed, true);
   return impl_->write(Room::mark, [&](WriteTxn& txn) {
     auto partition = partition_by_name(txn, name);

@@ -64,6 +64,13 @@ TEST_CASE("a put on rows that are gone changes nothing and names them") {
   const tq::Error error = error_of([&] { put(index, "p", by_index({3, 5, 4, 20, -1, 0, 6}), {"b"}); });
   CHECK(error.code == tq::ErrorCode::stale_rows);
   CHECK(error.rows == std::vector<RowIndex>{-1, 4, 5, 20});
+  const std::vector<RowIndex> wild = {INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX};
+  CHECK(error_of([&] { put(index, "p", by_index(wild), {"b"}); }).rows == wild);
+  CHECK(index.resolve("p", by_index(wild), std::nullopt).gone == std::vector<std::int64_t>{0, 1, 2, 3});
+  CHECK(index.clear_rows("p", by_index(wild)).rows == 0);
+  CHECK(index.production("p", {"a"}, wild).ready == std::vector<std::uint8_t>(4));
+  CHECK(index.describe_rows("p", wild).tags == std::vector<std::string>(4));
+  CHECK_FALSE(index.task_commit("p", "t", index.task_snapshot("p", "t", {"a"}).task_version, {"a"}, wild, ""));
   CHECK(error_of([&] { put(index, "no such partition", by_index({0}), {"b"}); }).code == tq::ErrorCode::stale_rows);
   CHECK(error_of([&] { put(index, "p", by_index({1, 1}), {"b"}); }).code == tq::ErrorCode::invalid);
   CHECK(error_of([&] { index.merge_tags("p", {3, 4}, {tag_map({{"t", "2"}}), ""}); }).rows == std::vector<RowIndex>{4});
