@@ -55,12 +55,12 @@ with tq.init(**{"storage.size": "40MiB"}):
         except OSError:
             pass
     try:
-        tq.put(megabytes(20), partition_id="p", timeout=0)
+        tq.put(megabytes(28), partition_id="p", timeout=0)
     except tq.StorageFullError as error:
         print("full")
     print("still there", tq.get_data(first)["x"].unique().tolist())
     os.unlink("/dev/shm/somebody-elses")
-    print("again", tq.get_data(tq.put(megabytes(20), partition_id="p"))["x"].unique().tolist())
+    print("again", tq.get_data(tq.put(megabytes(28), partition_id="p", timeout=0))["x"].unique().tolist())
 assert os.listdir("/dev/shm") == []
 """
 
