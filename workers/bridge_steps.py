@@ -127,7 +127,8 @@ def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: s
                 f"{method}: extra_info entry {key!r} has the name of a field of the batch; rename one of the two",
                 fields=(key,),
             )
-        batch.set(key, NonTensorData(value, batch_size=batch.batch_size))
+        entry: Any = NonTensorData(value, batch_size=batch.batch_size)
+        batch.set(key, entry)
     return batch
 
 

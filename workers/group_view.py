@@ -15,9 +15,11 @@ class GroupView(Protocol):
 
     def dispatch_info(self, mesh_name: str) -> list[int]:
         """The DP rank of every rank in that mesh."""
+        ...
 
     def collect_info(self, mesh_name: str) -> list[bool]:
         """The collect mask: whether each rank collects for that mesh."""
+        ...
 
 
 def dp_size(group: GroupView, mesh_name: str) -> int:
