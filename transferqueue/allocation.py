@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
+from torch.utils.dlpack import from_dlpack
 
 from transferqueue._native import FieldLayout
 from transferqueue.codec import plan_put
@@ -135,7 +135,7 @@ class Allocation(Generic[Meta]):
             self._reservation.abandon()
 
     def _copy_to(self, reservation: Reservation) -> Reservation:
-        source = torch.utils.dlpack.from_dlpack(self._reservation.producer_tensor(0, self._plan.nbytes))
+        source = from_dlpack(self._reservation.producer_tensor(0, self._plan.nbytes))
         reservation.copy_in([(0, source.data_ptr(), self._plan.nbytes)])
         return reservation
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from torch.utils.dlpack import from_dlpack
 
 from transferqueue._native import RAGGED
 from transferqueue.aio import asynchronous
@@ -71,7 +71,7 @@ class CoalesceCalls(WaitCalls):
                 if writes:
                     reservation.copy_in(writes)
                 if field.data_nbytes:
-                    target = torch.utils.dlpack.from_dlpack(reservation.writable(field.data_offset, field.data_nbytes))
+                    target = from_dlpack(reservation.writable(field.data_offset, field.data_nbytes))
                     resolved.copy_rows(number, resolved.pieces(number), target.data_ptr(), field.data_nbytes)
             return self._store.move(resolved, reservation, [field.layout() for _, field in movable])
         except BaseException:

@@ -43,7 +43,7 @@ class BaseSampler(ABC):
 
     def _task_states(self, partition_id: str, task_name: str) -> dict[Any, Any]:
         """The mutable state of one partition and task."""
-        if "_states" not in self.__dict__:  # a subclass need not call our constructor
+        if "_states" not in vars(self):  # a subclass need not call our constructor
             self._states = {}
         states: dict[Any, Any] = self._states.setdefault(partition_id, {}).setdefault(task_name, {})
         return states
@@ -57,12 +57,12 @@ class BaseSampler(ABC):
 
     def clear_cache(self, partition_id: str) -> None:
         """Forgets what belongs to a partition."""
-        self.__dict__.get("_states", {}).pop(partition_id, None)
+        vars(self).get("_states", {}).pop(partition_id, None)
 
     def save_checkpoint(self) -> dict[str, Any]:
         """A deep copy of the state."""
-        return copy.deepcopy(self.__dict__)
+        return copy.deepcopy(vars(self))
 
     def load_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Takes over a state that `save_checkpoint` gave."""
-        self.__dict__.update(copy.deepcopy(dict(state)))
+        vars(self).update(copy.deepcopy(dict(state)))

@@ -96,34 +96,41 @@ def create_session(name: str, config: Config) -> Attachment | None:
     lock = claim_directory(paths)
     if lock is None:
         return None
-    store = None
     try:
         write_description(paths, description, hidden=True)
-        descriptors = create_segments(paths, config.storage.dir)
-        try:
-            _native.Store.format(
-                paths.directory,
-                descriptors.control,
-                descriptors.table,
-                descriptors.payload,
-                session=name,
-                payload_bytes=config.storage.size,
-                index_bytes=index_bytes(config),
-                step_bytes=step_bytes(config),
-            )
-            store = _native.Store(
-                paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=name
-            )
-        finally:
-            descriptors.close()
+        store = _formatted_store(paths, config)
+    except BaseException:
+        remove_quietly(paths, lock)
+        raise
+    try:
         write_description(paths, description)
     except BaseException:
-        if store is not None:
-            store.close()
+        store.close()
         remove_quietly(paths, lock)
         raise
     warn_about_overcommit()
     return Attachment(paths, description, lock, store)
+
+
+def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
+    """Segments and index made and attached to."""
+    descriptors = create_segments(paths, config.storage.dir)
+    try:
+        _native.Store.format(
+            paths.directory,
+            descriptors.control,
+            descriptors.table,
+            descriptors.payload,
+            session=paths.name,
+            payload_bytes=config.storage.size,
+            index_bytes=index_bytes(config),
+            step_bytes=step_bytes(config),
+        )
+        return _native.Store(
+            paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=paths.name
+        )
+    finally:
+        descriptors.close()
 
 
 def describe(name: str, config: Config) -> SessionDescription:
