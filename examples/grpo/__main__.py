@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     from examples.grpo.runner import run  # imports torch and Ray: not for a misspelt override
 
-    console = Console()
+    # Wide enough for the tables where no terminal says how wide it is.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     outcome = run(config, console)
     if outcome.exit_code:
         console.print(

@@ -56,7 +56,7 @@ def jagged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def jagged_like(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The first ``lengths[i]`` entries of each row of ``[rows, width]``, jagged (one copy)."""
-    return jagged([row[:length] for row, length in zip(padded, lengths.tolist())])
+    return jagged([row[:length] for row, length in zip(padded, lengths.tolist(), strict=True)])
 
 
 def pad_right(column: torch.Tensor, width: int, value: float = 0) -> torch.Tensor:
@@ -64,12 +64,14 @@ def pad_right(column: torch.Tensor, width: int, value: float = 0) -> torch.Tenso
     longest = int(lengths_of(column).max()) if column.shape[0] else 0
     if longest > width:
         raise ValueError(f"a row has {longest} entries, the width is {width}")
-    return torch.nested.to_padded_tensor(column, value, (int(column.shape[0]), width))
+    padded: torch.Tensor = torch.nested.to_padded_tensor(column, value, (int(column.shape[0]), width))
+    return padded
 
 
 def lengths_of(column: torch.Tensor) -> torch.Tensor:
     """Length of each row of a jagged column, int64."""
-    return column.offsets().diff()
+    offsets: torch.Tensor = column.offsets()  # type: ignore[attr-defined]  # only nested tensors have it
+    return offsets.diff()
 
 
 def join(prompts: torch.Tensor, prompt_mask: torch.Tensor, responses: torch.Tensor, width: int) -> PaddedBatch:

@@ -191,7 +191,7 @@ def load_config(overrides: Sequence[str] = (), file: Path = DEFAULT_FILE) -> Grp
 
 def to_yaml(config: GrpoConfig) -> str:
     """The resolved configuration as text."""
-    return cast(str, OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
 def check_config(config: GrpoConfig) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from examples.grpo.metrics import Metrics
 
@@ -14,7 +13,7 @@ class Cost:
 
     `sent_bytes` and `received_bytes` are what the controller serialised into calls and got back; `controller_cpu_s` is
     the processor time of its thread. The others were written to, viewed in and copied out of shared memory;
-    `weights_bytes` are apart, as they go through shared memory with either way of passing.
+    the weights are apart, as they go through shared memory with either way of passing.
     """
 
     passing: str
@@ -25,7 +24,8 @@ class Cost:
     written_bytes: int
     viewed_bytes: int
     copied_bytes: int
-    weights_bytes: int
+    weights_written_bytes: int
+    weights_viewed_bytes: int
 
 
 @dataclass(frozen=True)
@@ -75,4 +75,4 @@ class Finished:
     accuracies: dict[str, float] = field(default_factory=dict)
 
 
-Event = Union[Started, WarmedUp, Evaluated, Stepped, Finished]
+Event = Started | WarmedUp | Evaluated | Stepped | Finished

@@ -19,7 +19,7 @@ class Generation:
 
     def rows(self) -> list[torch.Tensor]:
         """The response of each row without padding (views)."""
-        return [row[:length] for row, length in zip(self.tokens, self.lengths.tolist())]
+        return [row[:length] for row, length in zip(self.tokens, self.lengths.tolist(), strict=True)]
 
 
 def positions_of(mask: torch.Tensor) -> torch.Tensor:

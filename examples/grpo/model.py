@@ -101,7 +101,7 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Logits ``[batch, length, vocab]`` in float32 for int64 ``input_ids`` and ``position_ids`` ``[batch, length]``."""
 
-    blocks: list[Block]  # type: ignore[assignment]
+    blocks: list[Block]
 
     def __init__(self, config: ModelConfig, tp: TensorParallel | None = None) -> None:
         super().__init__()

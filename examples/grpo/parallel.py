@@ -30,7 +30,7 @@ def sum_gradients(parameters: Iterable[torch.nn.Parameter], group: dist.ProcessG
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat, group=group)
-    for gradient, total in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
+    for gradient, total in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(total.view_as(gradient))
 
 

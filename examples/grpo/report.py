@@ -39,12 +39,6 @@ def print_report(console: Console, record: RunRecord) -> None:
     """The table of costs per step, and held-out accuracy over the run."""
     if record.finished is not None and record.finished.costs:
         console.print(cost_table(record.finished.costs))
-        weights = record.finished.costs[0]
-        console.print(
-            f"Weights go through shared memory with either: {_size(weights.weights_bytes / weights.steps)} a step, "
-            "through the controller only the metadata of one row.",
-            highlight=False,
-        )
     table = Table(title="Held-out accuracy", title_justify="left")
     table.add_column("moment")
     table.add_column("accuracy", justify="right")
@@ -67,8 +61,10 @@ def cost_table(costs: Sequence[Cost]) -> Table:
         ("received by the controller", lambda c: _size(c.received_bytes / c.steps)),
         ("controller thread, processor time", lambda c: f"{1e3 * c.controller_cpu_s / c.steps:.1f} ms"),
         ("written to shared memory", lambda c: _size(c.written_bytes / c.steps)),
-        ("viewed in shared memory by the ranks", lambda c: _size(c.viewed_bytes / c.steps)),
-        ("copied out of shared memory by the ranks", lambda c: _size(c.copied_bytes / c.steps)),
+        ("read by the ranks as views of shared memory", lambda c: _size(c.viewed_bytes / c.steps)),
+        ("read by the ranks as copies (fields under 64 KiB)", lambda c: _size(c.copied_bytes / c.steps)),
+        ("weights, with either passing: written", lambda c: _size(c.weights_written_bytes / c.steps)),
+        ("weights, with either passing: read as views", lambda c: _size(c.weights_viewed_bytes / c.steps)),
     ]
     for label, value in rows:
         table.add_row(label, *(value(cost) for cost in costs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -68,17 +69,19 @@ def start_ray(config: GrpoConfig) -> None:
     # Read by the processes that ray.init starts. Niceness 15, Ray's default for workers, would make every number a
     # measure of what else runs on the machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # One worker process per rank is started when it is asked for; none ahead, for two cores have better to do.
-    os.environ.setdefault("RAY_enable_worker_prestart", "0")
+    # By default Ray starts one idle worker per CPU ahead. Ranks have environments of their own and could not use them.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    # Inherited by the ranks: where this package is, and one thread each, for there are more ranks than cores.
     paths = [str(_REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["OMP_NUM_THREADS"] = "1"
     import ray
 
     ray.init(
         num_cpus=config.trainer.ray_num_cpus,
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
-        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "OMP_NUM_THREADS": "1"}},
-        logging_level="warning",
+        logging_level=logging.WARNING,
     )
 
 

@@ -92,7 +92,7 @@ class ColumnParallelLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.linear(copy_to_group(x, self.tp), self.weight.flatten(0, 1))
-        return y.unflatten(-1, (self.parts, self.out_local))
+        return y.view(*y.shape[:-1], self.parts, self.out_local)
 
 
 class RowParallelLinear(nn.Module):

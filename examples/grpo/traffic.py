@@ -8,20 +8,19 @@ from typing import Any
 
 from tensordict import TensorDict
 
+from examples.grpo.weight_sync import PARTITION as WEIGHTS_PARTITION
+
 _BRIDGE_LOGGER = "transferqueue.bridge"
 _COUNTS = re.compile(r"partition=(\S+) .*viewed=(\d+)B copied=(\d+)B")
+_TOTALS = ("viewed", "copied", "weights_viewed", "weights_copied")
 
 
 class TrafficLog(logging.Handler):
-    """Adds up the bytes that each call of this process viewed in shared memory or copied out of it.
+    """Adds up the bytes that each call of this process viewed in shared memory or copied out of it, weights apart."""
 
-    Partitions named in `apart` are left out: the weights are no part of a batch.
-    """
-
-    def __init__(self, apart: frozenset[str] = frozenset({"weights"})) -> None:
+    def __init__(self) -> None:
         super().__init__(level=logging.INFO)
-        self._apart = apart
-        self._totals = dict.fromkeys(("viewed", "copied", "calls"), 0)
+        self._totals = dict.fromkeys(_TOTALS, 0)
         logger = logging.getLogger(_BRIDGE_LOGGER)
         logger.setLevel(logging.INFO)
         logger.propagate = False  # counted, not printed: one line a rank and call would bury the progress
@@ -29,15 +28,15 @@ class TrafficLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         found = _COUNTS.search(record.getMessage())
-        if found is None or found.group(1) in self._apart:
+        if found is None:
             return
-        self._totals["viewed"] += int(found.group(2))
-        self._totals["copied"] += int(found.group(3))
-        self._totals["calls"] += 1
+        prefix = "weights_" if found.group(1) == WEIGHTS_PARTITION else ""
+        self._totals[f"{prefix}viewed"] += int(found.group(2))
+        self._totals[f"{prefix}copied"] += int(found.group(3))
 
     def take(self) -> dict[str, int]:
         """The totals since the last call."""
-        totals, self._totals = self._totals, dict.fromkeys(self._totals, 0)
+        totals, self._totals = self._totals, dict.fromkeys(_TOTALS, 0)
         return totals
 
 

@@ -23,7 +23,7 @@ _OTHER = {"metadata": "batch", "batch": "metadata"}
 
 def run_training(config: GrpoConfig) -> Generator[Event, None, None]:
     """Starts session and groups, trains, and takes both down again, also after an error."""
-    with tq.init(**{"storage.size": config.trainer.storage_size}):
+    with tq.init({"storage.size": config.trainer.storage_size}):
         meter = Meter()
         groups = start_groups(config, meter)
         try:
@@ -94,6 +94,7 @@ class Trainer:
 
     def _train_step(self, passing: Passing, step: int) -> Stepped:
         partition = f"train_{step}"
+        take_traffic(self.groups)  # what evaluations read is not this step's
         used_before = self.client.stats().used_bytes
         sent, received, own = self.meter.sent_bytes, self.meter.received_bytes, self.meter.own_cpu_s
         prompts = self.loader.train_batch(step)
@@ -126,7 +127,8 @@ class Trainer:
             written_bytes=written,
             viewed_bytes=traffic["viewed"],
             copied_bytes=traffic["copied"],
-            weights_bytes=weights_bytes,
+            weights_written_bytes=weights_bytes,
+            weights_viewed_bytes=traffic["weights_viewed"],
         )
         return Stepped(step, self.config.trainer.total_training_steps, metrics, stage_s, cost)
 
@@ -173,7 +175,8 @@ def sum_costs(costs: list[Cost]) -> Cost:
         written_bytes=sum(cost.written_bytes for cost in costs),
         viewed_bytes=sum(cost.viewed_bytes for cost in costs),
         copied_bytes=sum(cost.copied_bytes for cost in costs),
-        weights_bytes=sum(cost.weights_bytes for cost in costs),
+        weights_written_bytes=sum(cost.weights_written_bytes for cost in costs),
+        weights_viewed_bytes=sum(cost.weights_viewed_bytes for cost in costs),
     )
 
 

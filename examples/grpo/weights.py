@@ -16,7 +16,8 @@ StateDict = dict[str, torch.Tensor]
 def initial_state(config: ModelConfig, seed: int, deviation: float) -> StateDict:
     """The weights of the whole model for a seed: the same on every rank, whatever the parallel layout.
 
-    Normal with that standard deviation, the layers that write to the residual stream scaled by 1 / sqrt(2 layers) as in GPT-2.
+    Normal with that standard deviation; the layers that write to the residual stream are scaled by 1 / sqrt(2 layers),
+    as in GPT-2.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_scale = 1.0 / math.sqrt(2 * config.num_layers)
