@@ -6,6 +6,7 @@ import pytest
 
 from tests.crash.world import World
 from tests.support.nursery import Nursery
+from tests.support.quiet import without_service
 from tests.support.sessions import embedded
 
 
@@ -18,10 +19,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture(scope="module")
 def world(nursery: Nursery) -> Iterator[World]:
     """Closed and looked through for leaks at the end."""
-    with embedded() as session:
+    with embedded() as session, without_service(session):
         found = World(session, nursery)
-        try:
-            yield found
-            found.nothing_is_lost()
-        finally:
-            found.close()
+        yield found
+        found.nothing_is_lost()

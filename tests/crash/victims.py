@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
-from tests.support.versioned_rows import WIDTH, rows
+from tests.support.versioned_rows import WIDTH, rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient, _native
 
 Arm = Callable[[], None]
@@ -139,6 +139,26 @@ def hold_until_killed(pipe: Connection, session: str, meta: BatchMeta) -> None:
     del held, allocation
 
 
+def read_until_killed(pipe: Connection, session: str, meta: BatchMeta, mode: str) -> None:
+    """Holds the rows; looks at them whenever told to. Killed from outside."""
+    client = tq.init(session=session).client
+    held = client.get_data(meta, mode=mode)
+    before = versions_of(held)
+    pipe.send("reading")
+    while True:
+        pipe.recv()
+        pipe.send("as it was" if versions_of(held) == before else "changed")
+
+
+def serve_until_killed(pipe: Connection, session: str) -> None:
+    """Says whether it runs the session's service, at the start and whenever asked. Killed from outside."""
+    made = tq.init(session=session, **{"storage.size": "64MiB"})
+    while True:
+        made.client.get_partition_list()
+        pipe.send(made.service.running)
+        pipe.recv()
+
+
 def set_tags(client: TransferQueueClient, arm: Arm, meta: BatchMeta, value: int) -> None:
     meta.custom_meta = [{"tagged": value}] * meta.size
     arm()
@@ -161,10 +181,20 @@ def insert(client: TransferQueueClient, arm: Arm, partition: str, count: int) ->
 
 
 def housekeeping(client: TransferQueueClient, arm: Arm, what: str) -> None:
-    """`what`: reap, reclaim, trim, populate; after somebody else died with views, reservations and cleared rows."""
+    """`what`: reap, reclaim, trim; after somebody else died with views, reservations and cleared rows."""
     arm()
-    call = getattr(client._store, what)
-    call(1 << 20) if what == "populate" else call()
+    getattr(client._store, what)()
+
+
+def populate(client: TransferQueueClient, arm: Arm, nbytes: int) -> None:
+    arm()
+    client._store.populate(nbytes)
+
+
+def put_large(client: TransferQueueClient, arm: Arm, nbytes: int) -> None:
+    batch = TensorDict({"x": torch.ones(1, nbytes, dtype=torch.uint8)}, [1])
+    arm()
+    client.put(batch, partition_id="large")
 
 
 def fork_with_views(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:

@@ -13,13 +13,13 @@ from tests.support.nursery import Nursery
 from tests.support.sessions import wait_for
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import BatchMeta
-from transferqueue.storage.session_lock import SessionLock
 
 MODES = ("cow", "copy", "shared")
 
 
 class World:
-    """`keyed` and `plain`: the version of each row number in the two partitions. `settle` after each death."""
+    """`keyed` and `plain`: the version of each row number in the two partitions. `settle` after each death; that is the
+    only housekeeping (the session runs without service)."""
 
     def __init__(self, session: tq.Session, nursery: Nursery) -> None:
         self.session = session
@@ -31,13 +31,9 @@ class World:
         self.version = 0
         self.rounds = 0
         self.directory = Path(session.attachment.paths.directory)
-        # The only housekeeping is `settle`: nobody else runs the service, and no victim takes it over.
-        session.service.stop()
-        self._service_lock = SessionLock(session.attachment.paths.service_lock, create=True)
-        assert self._service_lock.try_exclusive()
-
-    def close(self) -> None:
-        self._service_lock.close()
+        # From here on a put that finds room takes two write transactions.
+        self.put_plain(range(8))
+        self.empty()
 
     # -- what is there -------------------------------------------------------------------------------------------
     def next_version(self) -> int:
