@@ -223,7 +223,7 @@ class Store:
     def partition_stats(self) -> list[dict[str, Any]]: ...
 
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
-    """Tests only: at that point, after `after` passes: "kill" (SIGKILL to self), "stop" (until `resume`), "fail"."""
+    """Tests only: at that point, after `after` passes: "kill" (SIGKILL), "stop" (until `resume`), "fail", "delay"."""
 
 def resume(name: str) -> None: ...
 def paused(name: str) -> bool:

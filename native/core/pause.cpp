@@ -113,6 +113,11 @@ bool pass(const char* name) {
     }
     case PauseAction::fail:
       return true;
+    case PauseAction::delay:
+      slot->waiting.fetch_add(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      slot->waiting.fetch_sub(1);
+      return false;
   }
   return false;
 }
@@ -161,7 +166,8 @@ PauseAction pause_action(const std::string& text) {
   if (text == "kill") return PauseAction::kill;
   if (text == "stop") return PauseAction::stop;
   if (text == "fail") return PauseAction::fail;
-  throw Error(ErrorCode::invalid, "pause action '" + text + "': it is kill, stop or fail");
+  if (text == "delay") return PauseAction::delay;
+  throw Error(ErrorCode::invalid, "pause action '" + text + "': it is kill, stop, fail or delay");
 }
 
 }  // namespace tq

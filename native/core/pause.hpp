@@ -16,6 +16,7 @@ enum class PauseAction {
   kill,  // SIGKILL to this process
   stop,  // the thread waits until `resume_pause(name)`
   fail,  // throws Error(system, EIO); at a point that must not throw: nothing
+  delay,  // the thread sleeps 300 ms: long enough for a fork to arrive, whose thread may hold what `resume` needs (the GIL)
 };
 
 #ifdef TQ_PAUSE_POINTS
