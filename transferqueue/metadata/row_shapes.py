@@ -7,7 +7,9 @@ where the attached client says how to fetch them. Only shapes that a program its
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,26 +26,30 @@ Shape = tuple[int, ...]
 RowShapeLookup = Callable[["BatchMeta", str], Sequence[Shape]]
 
 _ABSENT, _NO_SHAPE = -1, -2  # fills a row of lower rank; the whole row stands for None
-_lookup: RowShapeLookup | None = None
+_registered: Callable[[], RowShapeLookup | None] | None = None
 
 
 def set_row_shape_lookup(lookup: RowShapeLookup | None) -> None:
-    """Registers ``lookup(meta, field name) -> one shape per row``, called when such shapes are asked for."""
-    global _lookup
-    _lookup = lookup
+    """Registers ``lookup(meta, field name) -> one shape per row``, called when such shapes are asked for.
+
+    A bound method is held weakly: a client kept here would keep the payload of its closed session in memory.
+    """
+    global _registered
+    _registered = weakref.WeakMethod(lookup) if isinstance(lookup, MethodType) else lambda: lookup
 
 
 def look_up_row_shapes(meta: BatchMeta, field: str) -> list[Shape]:
     """The shape of each row of `meta` in `field`, from the index of its session."""
     if len(meta) == 0:
         return []
-    if _lookup is None:
+    lookup = None if _registered is None else _registered()
+    if lookup is None:
         raise SessionNotFoundError(
             f"the row shapes of field {field!r} stand in the index of session {meta.session!r}, and this process is "
             "not attached to it: call transferqueue.init() first",
             session=meta.session,
         )
-    return [tuple(shape) for shape in _lookup(meta, field)]
+    return [tuple(shape) for shape in lookup(meta, field)]
 
 
 class RowShapes:

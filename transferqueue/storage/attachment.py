@@ -170,6 +170,9 @@ def attach(name: str, *, observer: bool = False) -> Attachment:
             store = _native.Store(
                 paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=name
             )
+        except SessionNotFoundError:
+            _check_index(paths, lock)
+            raise
         finally:
             descriptors.close()
     except BaseException:
@@ -211,6 +214,17 @@ def _hold(paths: SessionPaths) -> tuple[SessionLock, SessionDescription]:
                 session=paths.name,
             )
         time.sleep(_RETRY_S)
+
+
+def _check_index(paths: SessionPaths, lock: SessionLock) -> None:
+    # A session that ends hides its description before anything of it goes: somebody else took the index.
+    missing = not os.path.exists(paths.index_file)
+    if missing and lock.is_current() and os.path.exists(paths.description):
+        raise CorruptSegmentError(
+            f"session {paths.name!r} exists but its index {paths.index_file} is missing: it was removed from outside. "
+            "Processes that are attached go on; end the session and start a new one",
+            path=paths.index_file,
+        ) from None
 
 
 def _check(description: SessionDescription) -> None:

@@ -74,6 +74,11 @@ class SessionPaths:
     def janitor_lock(self) -> str:
         return f"{self.directory}/janitor.lock"
 
+    @property
+    def index_file(self) -> str:
+        """Where the metadata index lies."""
+        return f"{self.directory}/index/data.mdb"
+
     def segment(self, ending: str) -> str:
         """POSIX name of a segment: ``/tq-<uid>-<session>.ctl``."""
         return f"/{self.stem}{ending}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tests.unit.metadata.builders import DENSE, JAGGED, meta_of, shipped
 from transferqueue.errors import SessionNotFoundError
 from transferqueue.metadata import BatchMeta, set_row_shape_lookup
-from transferqueue.metadata.row_shapes import RowShapes
+from transferqueue.metadata.row_shapes import RowShapes, look_up_row_shapes
 
 
 @pytest.fixture
@@ -78,3 +79,19 @@ def test_given_shapes_travel_and_need_no_lookup() -> None:
     assert back[1].get_shapes("j") == [(6,)]
     back.add_schema({"j": JAGGED})
     assert back.known_row_shapes("j") is None
+
+
+def test_a_client_that_is_let_go_is_not_kept_for_lookups() -> None:
+    class Client:
+        def row_shapes(self, meta: BatchMeta, field: str) -> list[tuple[int, ...]]:
+            return [(3,)] * len(meta)
+
+    client = Client()
+    set_row_shape_lookup(client.row_shapes)
+    rows = meta_of([4, 5], field_schema={"j": JAGGED})
+    assert look_up_row_shapes(rows, "j")[0] == (3,)
+    alive = weakref.ref(client)
+    del client
+    assert alive() is None
+    with pytest.raises(SessionNotFoundError, match="init"):
+        look_up_row_shapes(rows, "j")

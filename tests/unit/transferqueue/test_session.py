@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -97,6 +99,17 @@ def test_views_outlive_the_session() -> None:
     assert torch.equal(view, torch.arange(100_000))
     view.add_(1)
     del view
+
+
+def test_a_closed_session_that_nobody_holds_is_unmapped() -> None:
+    def use_and_close() -> str:
+        with tq.init(**SMALL) as session:
+            tq.get_data(tq.put(numbers(), partition_id="p"))["x"].add_(1)
+        return session.name
+
+    name = use_and_close()
+    gc.collect()
+    assert name not in Path("/proc/self/maps").read_text()
 
 
 def test_closing_one_client_leaves_the_session() -> None:
