@@ -18,6 +18,7 @@ from transferqueue import logs
 from transferqueue.config import format_size
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
 from transferqueue.storage.attachment import Attachment, attach
+from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
 
 _STATE_LIMIT_ROWS = 20
@@ -81,7 +82,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     # Before the session exists: a signal that comes while it is made must not leave it behind.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: asked_to_stop.set())
-    session = init(session=arguments.session, adopt=not arguments.empty, **overrides)
+    session = init(session=arguments.session or new_session_name(), adopt=not arguments.empty, **overrides)
     try:
         if not session.service.start():
             raise TransferQueueError(f"session {session.name!r} has a storage service already")

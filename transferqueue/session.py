@@ -13,7 +13,7 @@ import threading
 import types
 from collections.abc import Mapping
 from multiprocessing import util as multiprocessing_util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from transferqueue import cluster, logs
 from transferqueue.config import SESSION_VARIABLE, Config, build_config, given_values, process_keys, read_environment
@@ -133,6 +133,13 @@ class _Process:
 _process = _Process()
 
 
+@overload
+def init(
+    config: Config | Mapping[str, Any] | None = ..., *, session: str | None = ..., adopt: bool = ...
+) -> Session: ...
+# ``**{"storage.size": "4GiB"}`` could name any parameter, as far as a type checker knows.
+@overload
+def init(config: Any = ..., *, session: str | None = ..., adopt: Any = ..., **overrides: Any) -> Session: ...
 def init(
     config: Config | Mapping[str, Any] | None = None,
     *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,7 +41,6 @@ class ClientCore:
         self._async_runner = AsyncRunner(attachment.store)
         self._tags = TagDecoder(allow_pickle=config.allow_pickle)
         self._closed = False
-        self._sampler_guard = threading.Lock()
         self._sampler_prototype: BaseSampler | None = None
 
     @property
@@ -71,10 +69,11 @@ class ClientCore:
         return self._store
 
     def _sampler(self) -> BaseSampler:
-        with self._sampler_guard:
-            if self._sampler_prototype is None:
-                self._sampler_prototype = load_sampler(self._attachment.description.sampler)
-            return self._sampler_prototype
+        # Without a lock, which a fork could copy held: two threads may load it, and either is as good.
+        prototype = self._sampler_prototype
+        if prototype is None:
+            prototype = self._sampler_prototype = load_sampler(self._attachment.description.sampler)
+        return prototype
 
     def _check_session(self, metadata: BatchMeta | KVBatchMeta) -> None:
         if metadata.session is not None and metadata.session != self.session:

@@ -106,6 +106,7 @@ class WriteCalls(ReadCalls):
         self._add_fields(metadata, real, plan, target)
         return metadata
 
+    @blocking
     def alloc(
         self,
         fields: Mapping[Any, Any],
@@ -115,7 +116,7 @@ class WriteCalls(ReadCalls):
         metadata: BatchMeta | None = None,
         batch_size: int | None = None,
         timeout: float | None = None,
-    ) -> Allocation[BatchMeta] | Allocation[KVBatchMeta]:
+    ) -> Steps[Allocation[Any]]:
         """Rows to be computed in place: ``.data`` is a writable TensorDict inside the segment, `commit` publishes it
         without a copy.
 
@@ -188,7 +189,8 @@ class WriteCalls(ReadCalls):
             made.extra_info = dict(info)
             return made
 
-        return Allocation(plan, self._reserved(reserved_nbytes(plan), timeout), self._reserved, publish)
+        reservation = yield from self._reserve(reserved_nbytes(plan), timeout)
+        return Allocation(plan, reservation, self._reserved, publish)
 
     @blocking
     def _reserved(self, nbytes: int, timeout: float | None = None) -> Steps[Reservation]:

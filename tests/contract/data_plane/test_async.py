@@ -155,3 +155,20 @@ def test_threads_and_loops_at_once(client: TransferQueueClient) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_an_allocation_waits_for_room_beside_the_loop(client: TransferQueueClient) -> None:
+    big = TensorDict({"x": torch.zeros(1, 40 << 20, dtype=torch.uint8)}, [1])
+    spec = {"x": ((40 << 20,), torch.uint8)}
+
+    async def main() -> int:
+        meta = await client.async_put(big, partition_id="p")
+        pending = asyncio.create_task(client.async_alloc(spec, partition_id="p", batch_size=1, timeout=60))
+        await asyncio.sleep(0.3)
+        assert not pending.done()
+        await client.async_clear_samples(meta)
+        allocation = await pending
+        allocation.data["x"].fill_(3)
+        return int((await client.async_get_data(allocation.commit()))["x"][0, -1])
+
+    assert asyncio.run(main()) == 3

@@ -247,3 +247,10 @@ def test_a_get_may_wait_for_a_field(client: TransferQueueClient) -> None:
     later.start()
     assert client.get_data(meta, timeout=60)["x"].tolist() == [0, 1]
     later.join()
+
+
+def test_tensors_may_go_to_a_device(client: TransferQueueClient) -> None:
+    meta = client.put(batch(), partition_id="train")
+    assert client.get_data(meta, device="cpu")["x"].device.type == "cpu"
+    assert client.get_data(meta, fields=["x"], device="meta")["x"].device.type == "meta"
+    assert client.get_data(meta[:0], fields=["x"], device="meta")["x"].shape == (0, 3)

@@ -72,9 +72,10 @@ def test_the_number_of_torch_threads_is_the_programs(client: TransferQueueClient
 
     def put() -> None:
         for _ in range(20):
-            client.get_data(client.put(TensorDict({"x": torch.zeros(4, 50_000)}, [4]), partition_id="p"))
+            meta = client.put(TensorDict({"x": torch.zeros(4, 50_000)}, [4]), partition_id="p")
+            client.get_data(meta)
             seen.add(torch.get_num_threads())
-        client.clear_partition("p")
+            client.clear_samples(meta)
 
     at_once([put] * 4)
     # A fresh thread has the process's number, or its own default: what matters is that we did not set it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import Any
 
@@ -102,3 +103,11 @@ def test_a_partition_may_be_cleared_and_filled_again_meanwhile(client: TransferQ
 def test_exactly_one_condition(client: TransferQueueClient, arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         client.wait("p", fields="x", **arguments)
+
+
+def test_a_wait_can_be_interrupted(client: TransferQueueClient) -> None:
+    timer = later(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        client.wait("p", fields="x", count=1, timeout=60)
+    timer.join()
+    assert client.put(one(), partition_id="p").is_ready
