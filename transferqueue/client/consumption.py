@@ -17,7 +17,7 @@ from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_names, check_partition, refuse_duplicates
 from transferqueue.client.row_meta import batch_meta
 from transferqueue.client.rows import RowCalls, Status
-from transferqueue.errors import TransferTimeoutError, name_some
+from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta, FieldSchema
 from transferqueue.samplers.registry import SamplerRun
 from transferqueue.waiting import Steps, blocking, deadline, wait_until
@@ -120,10 +120,14 @@ class ConsumptionCalls(RowCalls):
         return (yield from wait_until(store, partition, deadline(timeout), look, too_late))
 
     def _all_rows(self, fields: list[str], partition: str) -> BatchMeta:
-        found, indexes, _, _ = self._store.production(partition, fields)
-        if not found:
-            raise self._unknown_partition(partition)
-        return self._meta_of_rows(partition, as_indexes(indexes), fields)
+        while True:
+            found, indexes, _, _ = self._store.production(partition, fields)
+            if not found:
+                raise self._unknown_partition(partition)
+            try:
+                return self._meta_of_rows(partition, as_indexes(indexes), fields)
+            except StaleMetadataError:
+                continue  # some were cleared between the two looks
 
     def _fetch(
         self, fields: list[str], batch_size: int, at_least: int, partition: str, task: str, config: dict[str, Any]
@@ -142,10 +146,17 @@ class ConsumptionCalls(RowCalls):
                 if not sampled and batch_size:
                     return len(ready), None
                 _check_choice(sampled, consumed, ready, repeated)
+                # Described before they are marked: if one was cleared meanwhile, the others are not lost.
+                try:
+                    meta = self._meta_of_rows(partition, as_indexes(sampled), fields)
+                except StaleMetadataError:
+                    if repeated:
+                        raise
+                    continue
                 # Rows of a repeated answer are consumed already.
                 marks = as_indexes([] if repeated else consumed)
                 if self._store.task_commit(partition, task, snapshot.task_version, fields, marks, run.state()):
-                    return len(ready), self._meta_of_rows(partition, as_indexes(sampled), fields)
+                    return len(ready), meta
                 tries += 1
                 if tries == _FREE_TRIES:
                     stack.enter_context(self._store.lock_task(partition, task, _TASK_LOCK_TIMEOUT_S))

@@ -15,7 +15,14 @@ from transferqueue.client.reads import describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, metadata_room, parsed
 from transferqueue.codec import plan_put
-from transferqueue.errors import FieldNotReadyError, SchemaMismatchError, TransferTimeoutError, name_some
+from transferqueue.errors import (
+    FieldNotReadyError,
+    KeyNotFoundError,
+    PartitionNotFoundError,
+    SchemaMismatchError,
+    TransferTimeoutError,
+    name_some,
+)
 from transferqueue.metadata import KVBatchMeta
 from transferqueue.waiting import Steps, blocking, deadline, wait_until
 
@@ -169,25 +176,40 @@ class KeyedCalls(WriteCalls):
             listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
             if not listed:
                 return TensorDict({}, batch_size=[0])
+        try:
+            resolved, names = yield from self._resolve_in_time(partition, listed, fields, missing, timeout)
+        except (KeyNotFoundError, PartitionNotFoundError):
+            if missing == "raise":
+                raise
+            # Cleared between the two looks.
+            return (yield from self._get_keys(keys, partition, fields, missing, mode, timeout, device))
+        batch, _, _ = self._decode(resolved, names, read_mode)
+        return batch if device is None else batch.to(device)
+
+    def _resolve_in_time(
+        self, partition: str, keys: list[str], fields: list[str] | None, missing: str, timeout: float | None
+    ) -> Steps[tuple[Resolved, list[str]]]:
+        """`_resolve_keys`, tried again until `timeout` (None: not again)."""
         if timeout is None:
-            resolved, names = self._resolve_keys(partition, listed, fields)
-        else:
+            return self._resolve_keys(partition, keys, fields)
 
-            def look() -> tuple[Resolved, list[str]] | None:
-                try:
-                    return self._resolve_keys(partition, listed, fields)
-                except (KeyError, FieldNotReadyError):
-                    return None  # may come: whoever puts it wakes us
+        def look() -> tuple[Resolved, list[str]] | None:
+            try:
+                return self._resolve_keys(partition, keys, fields)
+            except KeyError as error:
+                if missing == "skip" and not isinstance(error, FieldNotReadyError):
+                    raise
+                return None  # may come: whoever puts it wakes us
 
-            resolved, names = yield from wait_until(
+        return (
+            yield from wait_until(
                 self._store,
                 partition,
                 deadline(timeout),
                 look,
-                lambda: self._keys_timeout(partition, listed, fields, timeout),
+                lambda: self._keys_timeout(partition, keys, fields, timeout),
             )
-        batch, _, _ = self._decode(resolved, names, read_mode)
-        return batch if device is None else batch.to(device)
+        )
 
     @blocking
     def kv_batch_get_by_meta(

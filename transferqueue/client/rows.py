@@ -91,8 +91,12 @@ class RowCalls(ClientCore):
             KeyNotFoundError: keys that do not exist. PartitionNotFoundError: no such partition.
         """
         store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
-        found = store.publish(partition, keys=listed).indexes if create else self._find(listed, partition, missing)
-        return self._meta_of_rows(partition, as_indexes(found), None)
+        while True:
+            found = store.publish(partition, keys=listed).indexes if create else self._find(listed, partition, missing)
+            try:
+                return self._meta_of_rows(partition, as_indexes(found), None)
+            except StaleMetadataError:
+                continue  # some were cleared between the two looks
 
     def kv_retrieve_keys(self, global_indexes: int | Sequence[int], partition_id: str) -> list[str | None]:
         """The key of each row; None for a row without a key, and for one that does not exist.

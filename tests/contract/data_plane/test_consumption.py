@@ -191,3 +191,41 @@ def test_wrong_arguments_are_refused_by_name(client: TransferQueueClient, option
     with pytest.raises(ValueError, match=error):
         client.get_meta(**arguments)
     assert len(fetch(client, 2)) == 2
+
+
+@pytest.fixture
+def cleared_on_the_way(client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch) -> list[tq.BatchMeta]:
+    """What is put into this list is cleared between a call's choice of rows and its description of them."""
+    victims: list[tq.BatchMeta] = []
+    describe = client._meta_of_rows
+
+    def clear_first(*args: Any) -> tq.BatchMeta:
+        while victims:
+            client.clear_samples(victims.pop())
+        return describe(*args)
+
+    monkeypatch.setattr(client, "_meta_of_rows", clear_first)
+    return victims
+
+
+def test_rows_cleared_under_a_fetch_are_not_handed_out_and_no_other_is_lost(
+    client: TransferQueueClient, cleared_on_the_way: list[tq.BatchMeta]
+) -> None:
+    meta = put(client, 4)
+    rows = meta.global_indexes
+    cleared_on_the_way.append(meta[1:2])
+    assert fetch(client, 2) == [rows[0], rows[2]]
+    assert client.get_consumption_status("t", "p")[1].tolist() == [1, 1, 0]  # type: ignore[union-attr]
+    cleared_on_the_way.append(meta[3:4])
+    assert fetch(client, 1) == []
+    assert client.get_consumption_status("t", "p")[1].tolist() == [1, 1]  # type: ignore[union-attr]
+
+
+def test_rows_cleared_under_a_look_at_all_rows_are_left_out(
+    client: TransferQueueClient, cleared_on_the_way: list[tq.BatchMeta]
+) -> None:
+    meta = put(client, 3)
+    cleared_on_the_way.append(meta[0:2])
+    assert client.get_meta("x", 0, "p", mode="force_fetch").global_indexes == meta.global_indexes[2:]
+    cleared_on_the_way.append(meta[2:3])
+    assert client.get_meta("x", 0, "p", mode="force_fetch").size == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,3 +201,39 @@ def test_thousands_of_keys(client: TransferQueueClient) -> None:
     assert list(client.kv_list("p")["p"]) == keys
     client.kv_clear(keys[::2], "p")
     assert list(client.kv_list("p")["p"]) == keys[1::2]
+
+
+@pytest.mark.parametrize("timeout", [None, 0.0])
+def test_keys_cleared_under_a_get_that_skips_are_left_out(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    client.kv_batch_put(["a", "b"], "p", TensorDict({"x": torch.arange(2)}, [2]))
+    victims = ["a"]
+    resolve = client._resolve_keys
+
+    def clear_first(*args: Any) -> Any:
+        while victims:
+            client.kv_clear(victims.pop(), "p")
+        return resolve(*args)
+
+    monkeypatch.setattr(client, "_resolve_keys", clear_first)
+    assert client.kv_batch_get(["a", "b"], "p", missing="skip", timeout=timeout)["x"].tolist() == [1]
+    victims.append("b")
+    assert client.kv_batch_get(["a", "b"], "p", missing="skip", timeout=timeout).batch_size == torch.Size([0])
+
+
+def test_a_key_cleared_under_a_look_up_is_missing(client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.kv_batch_put(["a", "b"], "p", TensorDict({"x": torch.arange(2)}, [2]))
+    victims = ["a"]
+    describe = client._meta_of_rows
+
+    def clear_first(*args: Any) -> tq.BatchMeta:
+        while victims:
+            client.kv_clear(victims.pop(), "p")
+        return describe(*args)
+
+    monkeypatch.setattr(client, "_meta_of_rows", clear_first)
+    assert client.kv_retrieve_meta(["a", "b"], "p", missing="skip").size == 1
+    victims.append("b")
+    with pytest.raises(tq.KeyNotFoundError, match="'b'"):
+        client.kv_retrieve_meta(["b"], "p")
