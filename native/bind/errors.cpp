@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/memory/mapping_budget.hpp"
 
 namespace nb = nanobind;
 
@@ -117,6 +118,8 @@ void raise(const Error& error) {
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
+  } catch (const MappingLimitError& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());  // what a codec catches to copy instead of viewing
   } catch (const Error& error) {
     try {
       raise(error);

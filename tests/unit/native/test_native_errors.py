@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,7 +270,26 @@ def test_descriptors_that_are_none(session: ns.NativeSession) -> None:
     assert caught.value.errno == errno.EBADF
 
 
-def test_sessions_that_are_too_large_for_their_file_system(tmp_path: object) -> None:
+def test_a_view_that_cannot_be_mapped_can_be_copied(store: Store) -> None:
+    data = {"a": np.arange(8 * ns.MIB // 8, dtype=np.int64).reshape(8, -1)}
+    indexes = ns.put(store, "p", data).indexes
+
+    def child() -> None:
+        resolved = store.resolve("p", indexes=indexes)
+        ns.copy(resolved, 0, np.int64)  # whatever it allocates lazily is there now
+        target = np.zeros(8 * ns.MIB, np.uint8)
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * ns.MIB, resource.RLIM_INFINITY))
+        with pytest.raises(MemoryError):
+            resolved.view(0, 0, 8 * ns.MIB)
+        assert resolved.copy_rows(0, resolved.pieces(0), target.ctypes.data, target.nbytes) == target.nbytes
+        np.testing.assert_array_equal(target.view(np.int64), data["a"].reshape(-1))
+        assert ns.as_tensor(resolved.view(0, 0, 8 * ns.MIB, shared=True)).shape == (8 * ns.MIB,)
+
+    assert ns.exit_status(ns.fork(child)) == 0
+
+
+def test_sessions_that_are_too_large_for_their_file_system() -> None:
     free = os.statvfs("/dev/shm").f_bavail * os.statvfs("/dev/shm").f_frsize
     with pytest.raises((errors.StorageFullError, OSError)):
         with ns.new_session(index_bytes=2 * free):
