@@ -74,7 +74,10 @@ def _step(tp: TensorParallel, dp_group: dist.ProcessGroup | None, rows: slice) -
     batch, targets = batch.slice(rows), targets.slice(rows)
     log_probs, _ = policy.log_probs(batch, 1.0, 3)
     metrics = policy.policy_step(
-        batch, targets, PolicyObjective(clip_ratio_low=0.2, clip_ratio_high=0.2, kl_loss_coef=0.1, temperature=1.0), 1e-2
+        batch,
+        targets,
+        PolicyObjective(clip_ratio_low=0.2, clip_ratio_high=0.2, kl_loss_coef=0.1, temperature=1.0),
+        1e-2,
     )
     gradients = Transformer(MODEL, tp)
     gradients.load_state_dict({name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None})

@@ -56,10 +56,13 @@ def test_metadata_is_all_that_passes_through_the_controller(by_metadata: Finishe
 
 def test_the_payload_is_in_shared_memory_with_metadata_only(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
     rows, width = 16, 7 + 8
+    read = [row["viewed_bytes"] + row["copied_bytes"] for row in by_metadata.steps()]
+    assert max(read) < 1.5 * min(read), "what the warm-up and evaluations read is counted in no step"
     for row in by_metadata.steps():
         assert row["written_bytes"] >= 8 * rows * (7 + 2 * width), "prompts, attention_mask and position_ids alone"
         assert row["viewed_bytes"] + row["copied_bytes"] > row["written_bytes"], "several stages read each field"
-    assert all(row["written_bytes"] == 0 for row in by_batch.steps())
+    for row in by_batch.steps():
+        assert row["written_bytes"] == row["viewed_bytes"] == row["copied_bytes"] == 0
 
 
 def test_both_ways_of_passing_compute_the_same(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
