@@ -82,7 +82,7 @@ def test_a_child_does_not_hold_the_service_of_its_parent(paths: SessionPaths) ->
     first.stop()
     second = service(paths)
     try:
-        assert second.start()
+        wait_for(second.start, what="taking the service over")  # once the child has closed what it inherited
     finally:
         second.stop()
         os.kill(pid, 9)
