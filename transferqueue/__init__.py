@@ -173,6 +173,12 @@ if TYPE_CHECKING:
         PartitionNotFoundError as PartitionNotFoundError,
     )
     from transferqueue.errors import (
+        PickleNotAllowedError as PickleNotAllowedError,
+    )
+    from transferqueue.errors import (
+        RowDecodeError as RowDecodeError,
+    )
+    from transferqueue.errors import (
         SchemaMismatchError as SchemaMismatchError,
     )
     from transferqueue.errors import (
@@ -283,8 +289,9 @@ _MODULE_OF = {
         ),
         "transferqueue.errors": (
             "ClosedError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
-            "LayoutMismatchError PartitionNotFoundError SchemaMismatchError SessionNotFoundError "
-            "StaleMetadataError StorageFullError TransferQueueError TransferTimeoutError"
+            "LayoutMismatchError PartitionNotFoundError PickleNotAllowedError RowDecodeError "
+            "SchemaMismatchError SessionNotFoundError StaleMetadataError StorageFullError TransferQueueError "
+            "TransferTimeoutError"
         ),
         "transferqueue.kv": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "

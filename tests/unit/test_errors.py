@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+import transferqueue as tq
 from transferqueue import errors
 
 BUILTIN_BASE = {
@@ -24,6 +25,11 @@ BUILTIN_BASE = {
     errors.PickleNotAllowedError: ValueError,
     errors.RowDecodeError: ValueError,
 }
+
+
+@pytest.mark.parametrize("cls", [errors.TransferQueueError, *BUILTIN_BASE], ids=lambda cls: cls.__name__)
+def test_is_a_name_of_the_package(cls: type[errors.TransferQueueError]) -> None:
+    assert getattr(tq, cls.__name__) is cls
 
 
 @pytest.mark.parametrize("cls", BUILTIN_BASE, ids=lambda cls: cls.__name__)
