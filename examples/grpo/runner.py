@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
 
     record = RunRecord()
     try:
-        with make_display(console) as display:
-            for event in _events(config):
+        # Closed also when showing fails: the generator takes session and ranks down while Ray is still there.
+        with make_display(console) as display, closing(_events(config)) as events:
+            for event in events:
                 record.add(event)
                 display.show(event)
     finally:
@@ -93,7 +95,7 @@ class ControllerActor:
         yield from run_training(config)
 
 
-def _events(config: GrpoConfig) -> Iterator[Event]:
+def _events(config: GrpoConfig) -> Generator[Event, None, None]:
     if config.trainer.controller == "driver":
         yield from run_training(config)
         return

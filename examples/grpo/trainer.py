@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ _OTHER = {"metadata": "batch", "batch": "metadata"}
 
 def run_training(config: GrpoConfig) -> Generator[Event, None, None]:
     """Starts session and groups, trains, and takes both down again, also after an error."""
+    # torch says once per process that a function has a new name, when tensordict splits nested tensors.
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
     with tq.init({"storage.size": config.trainer.storage_size}):
         meter = Meter()
         groups = start_groups(config, meter)
@@ -62,9 +65,10 @@ class Trainer:
             stepped = self._train_step(passing, step)
             costs.append(stepped.cost)
             yield stepped
-            if step == trainer.total_training_steps or step % trainer.test_freq == 0:
-                moment = "after GRPO" if step == trainer.total_training_steps else f"step {step}"
-                yield (last := self._evaluate(passing, moment, step))
+            if step == trainer.total_training_steps:
+                yield (last := self._evaluate(passing, "after GRPO", step))
+            elif trainer.test_freq > 0 and step % trainer.test_freq == 0:
+                yield self._evaluate(passing, f"step {step}", step)
         summed = [sum_costs(costs)] if costs else []
         yield Finished(
             costs=[*summed, *self._compare()],
