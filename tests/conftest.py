@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -12,8 +13,36 @@ import pytest
 _SHM = Path("/dev/shm")
 
 
+_PREFIXES = ("tq-", "native-")
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    """Whether the living process `pid` was started, at any remove, by `ancestor`."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except FileNotFoundError:
+            return False
+    return False
+
+
+def _of_another_run(name: str) -> bool:
+    """A session whose creator is alive and not ours: another test run on this machine, or a user."""
+    try:
+        creator = int(json.loads((_SHM / name.rpartition(".")[0] / "session.json").read_text())["creator_pid"])
+    except (OSError, ValueError, KeyError):
+        try:
+            creator = int(json.loads((_SHM / name / "session.json").read_text())["creator_pid"])
+        except (OSError, ValueError, KeyError):
+            return False
+    return Path(f"/proc/{creator}").exists() and not _is_below(creator, os.getpid())
+
+
 def _session_files() -> set[str]:
-    return {entry.name for entry in _SHM.iterdir() if entry.name.startswith(f"tq-{os.getuid()}-")}
+    own = {entry.name for entry in os.scandir(_SHM) if entry.name.startswith(_PREFIXES)}
+    return {name for name in own if not _of_another_run(name)}
 
 
 def _children() -> dict[int, str]:

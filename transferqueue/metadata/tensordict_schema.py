@@ -22,7 +22,7 @@ def schema_of_tensordict(batch: TensorDictBase) -> tuple[dict[str, FieldSchema],
     rows = int(batch.batch_size[0])
     schemas: dict[str, FieldSchema] = {}
     row_shapes: dict[str, RowShapes] = {}
-    for name in batch.keys():  # noqa: SIM118  (iterating a TensorDict iterates its rows)
+    for name in batch.keys():
         schema, shapes = _schema_of_entry(str(name), _entry(batch, name), rows)
         schemas[str(name)] = schema
         if shapes is not None:
