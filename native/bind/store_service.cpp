@@ -14,9 +14,10 @@ namespace tq::bind {
 namespace {
 
 using Facts = nb::typed<nb::dict, nb::str, nb::any>;
+using FactsList = nb::typed<nb::list, Facts>;
 using Counts = nb::typed<nb::dict, nb::str, int>;
 
-nb::typed<nb::list, Facts> clients(Store& self) {
+FactsList clients(Store& self) {
   nb::list result;
   for (const ClientReport& client : without_gil([&] { return self.clients(); })) {
     nb::dict facts;
@@ -30,16 +31,16 @@ nb::typed<nb::list, Facts> clients(Store& self) {
     facts["age_s"] = client.age_s;
     result.append(facts);
   }
-  return result;
+  return nb::borrow<FactsList>(result);
 }
 
 Counts stats(Store& self) {
   nb::dict result;
   for (const auto& [name, value] : without_gil([&] { return self.stats(); })) result[name.c_str()] = value;
-  return result;
+  return nb::borrow<Counts>(result);
 }
 
-nb::typed<nb::list, Facts> partition_stats(Store& self) {
+FactsList partition_stats(Store& self) {
   nb::list result;
   for (const Index::PartitionStats& partition : without_gil([&] { return self.partition_stats(); })) {
     nb::dict facts;
@@ -49,7 +50,7 @@ nb::typed<nb::list, Facts> partition_stats(Store& self) {
     facts["keyed_rows"] = partition.keyed_rows;
     result.append(facts);
   }
-  return result;
+  return nb::borrow<FactsList>(result);
 }
 
 }  // namespace

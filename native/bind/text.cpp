@@ -86,18 +86,22 @@ std::vector<std::string> to_byte_strings(const nb::sequence& values, const char*
   return result;
 }
 
-nb::typed<nb::list, nb::str> to_list(const std::vector<std::string>& values) {
-  return nb::borrow<nb::list>(filled_list(values, [](const std::string& value) -> nb::object { return to_str(value); }));
+StringList to_list(const std::vector<std::string>& values) {
+  const auto convert = [](const std::string& value) -> nb::object { return to_str(value); };
+  return nb::borrow<StringList>(filled_list(values, convert));
 }
 
-nb::typed<nb::list, std::optional<nb::str>> to_list(const std::vector<std::optional<std::string>>& values) {
-  return nb::borrow<nb::list>(filled_list(
-      values, [](const std::optional<std::string>& value) { return value ? nb::object(to_str(*value)) : nb::object(nb::none()); }));
+OptionalStringList to_list(const std::vector<std::optional<std::string>>& values) {
+  const auto convert = [](const std::optional<std::string>& value) -> nb::object {
+    if (!value) return nb::none();
+    return to_str(*value);
+  };
+  return nb::borrow<OptionalStringList>(filled_list(values, convert));
 }
 
-nb::typed<nb::list, nb::bytes> to_bytes_list(const std::vector<std::string>& values) {
-  return nb::borrow<nb::list>(
-      filled_list(values, [](const std::string& value) -> nb::object { return to_bytes(value); }));
+BytesList to_bytes_list(const std::vector<std::string>& values) {
+  const auto convert = [](const std::string& value) -> nb::object { return to_bytes(value); };
+  return nb::borrow<BytesList>(filled_list(values, convert));
 }
 
 }  // namespace tq::bind

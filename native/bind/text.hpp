@@ -12,6 +12,9 @@ namespace tq::bind {
 
 using Strings = nanobind::typed<nanobind::sequence, nanobind::str>;
 using ByteStrings = nanobind::typed<nanobind::sequence, nanobind::bytes>;
+using StringList = nanobind::typed<nanobind::list, nanobind::str>;
+using OptionalStringList = nanobind::typed<nanobind::list, std::optional<nanobind::str>>;
+using BytesList = nanobind::typed<nanobind::list, nanobind::bytes>;
 
 // UTF-8 of each. TypeError: not a str, or one str where a sequence of them is meant. ValueError: a lone surrogate, which
 // has no UTF-8 (two different keys must never become the same bytes).
@@ -20,8 +23,8 @@ std::string to_utf8(const nanobind::str& value, const char* what);
 std::vector<std::string> to_byte_strings(const nanobind::sequence& values, const char* what);
 
 nanobind::str to_str(const std::string& value);
-nanobind::typed<nanobind::list, nanobind::str> to_list(const std::vector<std::string>& values);
-nanobind::typed<nanobind::list, std::optional<nanobind::str>> to_list(const std::vector<std::optional<std::string>>& values);
-nanobind::typed<nanobind::list, nanobind::bytes> to_bytes_list(const std::vector<std::string>& values);
+StringList to_list(const std::vector<std::string>& values);
+OptionalStringList to_list(const std::vector<std::optional<std::string>>& values);
+BytesList to_bytes_list(const std::vector<std::string>& values);
 
 }  // namespace tq::bind

@@ -13,6 +13,15 @@
 
 namespace tq {
 
+namespace {
+
+bool has_lease_file(const Attachment& attachment, OwnerId owner) {
+  const std::string path = attachment.lease_path + "/" + std::to_string(owner) + ".lease";
+  return ::access(path.c_str(), F_OK) == 0 || errno != ENOENT;
+}
+
+}  // namespace
+
 void drain_give_back(Attachment& attachment, Index& index) {
   GiveBackQueue& queue = attachment.give_back->queue;
   if (queue.empty()) return;
@@ -69,9 +78,11 @@ std::vector<std::pair<OwnerId, std::int64_t>> reap_dead(Attachment& attachment, 
   }
   // A store closed while tensors of an allocation were alive leaves its record behind: its lease file went with the last
   // of them, after which nothing of that process opened a transaction. A file is there before its owner's first record.
-  for (const auto& [owner, nbytes] : index.pending_by_owner()) {
-    const std::string path = attachment.lease_path + "/" + std::to_string(owner) + ".lease";
-    if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) abandon(owner);
+  const std::vector<std::pair<OwnerId, std::uint64_t>> owners = index.pending_by_owner();
+  if (!owners.empty() && has_lease_file(attachment, attachment.leases->owner())) {  // else somebody removes files by hand
+    for (const auto& [owner, nbytes] : owners) {
+      if (!has_lease_file(attachment, owner)) abandon(owner);
+    }
   }
   if (room) bump_word(room_word(*attachment.control));
   return reaped;
