@@ -1,19 +1,11 @@
 #include "core/memory/lease_directory.hpp"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <set>
-#include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/memory/fork_gate.hpp"
 #include "core/pause.hpp"
 
@@ -25,38 +17,6 @@ using layout::LeaseFileLayout;
 using layout::SegmentKind;
 
 namespace {
-
-std::string path_of(const std::string& directory, OwnerId owner) { return directory + "/" + std::to_string(owner) + ".lease"; }
-
-struct Listing {
-  std::set<OwnerId> owners;
-  std::vector<std::string> unfinished;  // temporary files, maybe of somebody who died making them
-};
-
-Listing list(const std::string& directory) {
-  DIR* opened = ::opendir(directory.c_str());
-  if (opened == nullptr) {
-    if (errno == ENOENT) throw Error(ErrorCode::session_not_found, "the lease directory " + directory + " is gone");
-    throw Error::system("cannot list " + directory, errno);
-  }
-  Listing listing;
-  errno = 0;
-  while (const dirent* item = ::readdir(opened)) {
-    const std::string_view file = item->d_name;
-    if (file.ends_with(".lease")) {
-      OwnerId owner = 0;
-      const auto [end, error] = std::from_chars(file.data(), file.data() + file.size(), owner);
-      if (error == std::errc() && std::string_view(end) == ".lease") listing.owners.insert(owner);
-    } else if (file.starts_with(".") && file.ends_with(".tmp")) {
-      listing.unfinished.push_back(directory + "/" + std::string(file));
-    }
-    errno = 0;
-  }
-  const int error = errno;
-  ::closedir(opened);
-  if (error != 0) throw Error::system("cannot list " + directory, error);
-  return listing;
-}
 
 double seconds_since(std::int64_t then_ns) {
   timespec now{};
@@ -83,36 +43,20 @@ struct LeaseDirectory::Entry {
   }
 };
 
-LeaseDirectory::LeaseDirectory(std::string directory, std::shared_ptr<ControlSegment> control)
-    : directory_(std::move(directory)), control_(std::move(control)) {}
+LeaseDirectory::LeaseDirectory(const std::string& directory, std::shared_ptr<ControlSegment> control)
+    : folder_(directory), control_(std::move(control)) {}
 
 LeaseDirectory::~LeaseDirectory() = default;
 
-bool LeaseDirectory::is_dead(const std::string& path) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) {
-    if (errno == ENOENT) return true;
-    throw Error::system("cannot open " + path, errno);
-  }
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) throw Error::system("cannot ask for the lock of " + path, errno);
-  return lock.l_type == F_UNLCK;
-}
-
 // Maps new files and forgets vanished ones. Under mutex_.
 void LeaseDirectory::refresh() {
-  const Listing listing = list(directory_);
-  std::erase_if(entries_, [&listing](const auto& item) { return !listing.owners.contains(item.first); });
+  const std::vector<OwnerId> owners = folder_.list().owners;
+  std::erase_if(entries_, [&owners](const auto& item) { return !std::binary_search(owners.begin(), owners.end(), item.first); });
   const std::string name = segment_name(SegmentKind::leases, control_->session());
-  for (const OwnerId owner : listing.owners) {
+  for (const OwnerId owner : owners) {
     if (entries_.contains(owner)) continue;
-    const FileDescriptor fd(::open(path_of(directory_, owner).c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd.get() < 0) {
-      if (errno == ENOENT) continue;  // its process left since the listing
-      throw Error::system("cannot open the " + name + ", owner " + std::to_string(owner), errno);
-    }
+    const FileDescriptor fd = folder_.open(LeaseFolder::file_name(owner));
+    if (fd.get() < 0) continue;  // its process left since the listing
     check_header(fd.get(), SegmentKind::leases, control_->session(), lease_file_bytes);
     auto entry = std::make_unique<Entry>();
     entry->mapping = SharedMapping(fd.get(), 0, lease_file_bytes, Access::read, name);
@@ -141,7 +85,7 @@ std::vector<BlockRef> LeaseDirectory::unleased(std::span<const BlockRef> blocks)
         if (at != asked.end() && *at == claimed.word) hits.push_back(static_cast<std::size_t>(at - asked.begin()));
       });
       // Asked last and only where it matters: a claim of the dead protects nobody.
-      if (hits.empty() || is_dead(path_of(directory_, owner))) continue;
+      if (hits.empty() || is_dead(owner)) continue;
       for (const std::size_t hit : hits) leased[hit] = true;
     }
     // seq_cst, after every entry was read: a claim that moved to a child's new file shows here.
@@ -169,7 +113,7 @@ std::vector<ClientInfo> LeaseDirectory::clients() {
     client.pid = entry->header().pid.load(std::memory_order_relaxed);
     client.start_time_s = static_cast<double>(entry->header().start_time_ticks.load(std::memory_order_relaxed)) / ticks_per_s;
     client.age_s = seconds_since(entry->header().created_ns);
-    client.alive = !is_dead(path_of(directory_, owner));
+    client.alive = !is_dead(owner);
     entry->each_claim([&client](BlockRef block) { client.leased.push_back(block); });
     clients.push_back(std::move(client));
   }
@@ -178,9 +122,9 @@ std::vector<ClientInfo> LeaseDirectory::clients() {
 
 std::vector<ClientInfo> LeaseDirectory::dead() {
   const OperationGuard guard;
-  for (const std::string& unfinished : list(directory_).unfinished) {
+  for (const std::string& unfinished : folder_.list().unfinished) {
     // If its maker is between creating and locking it, its rename fails and it tries again (lease_file.hpp).
-    if (is_dead(unfinished)) ::unlink(unfinished.c_str());
+    if (folder_.is_dead(unfinished)) folder_.remove(unfinished);
   }
   std::vector<ClientInfo> dead = clients();
   std::erase_if(dead, [](const ClientInfo& client) { return client.alive; });
@@ -188,8 +132,8 @@ std::vector<ClientInfo> LeaseDirectory::dead() {
 }
 
 void LeaseDirectory::remove(OwnerId owner) {
-  const std::string path = path_of(directory_, owner);
-  if (is_dead(path)) ::unlink(path.c_str());
+  const OperationGuard guard;
+  if (is_dead(owner)) folder_.remove(LeaseFolder::file_name(owner));
 }
 
 }  // namespace tq

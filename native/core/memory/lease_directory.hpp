@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "core/memory/control_segment.hpp"
+#include "core/memory/lease_folder.hpp"
 #include "core/memory/segment.hpp"
 #include "core/types.hpp"
 
@@ -37,7 +38,7 @@ struct ClientInfo {
 
 class LeaseDirectory {
  public:
-  LeaseDirectory(std::string directory, std::shared_ptr<ControlSegment> control);
+  LeaseDirectory(const std::string& directory, std::shared_ptr<ControlSegment> control);  // Error(session_not_found)
   ~LeaseDirectory();
 
   // Those of `blocks` on which no living process has a claim, in order. The caller has set their words and fenced
@@ -49,14 +50,12 @@ class LeaseDirectory {
   // Removes the file of a dead owner, after whatever it left in the index was given back. Quiet when it is gone, or alive.
   void remove(OwnerId owner);
 
-  // Whether the process of this file is gone: its lock could be taken. Takes nothing (F_OFD_GETLK). A file that does not
-  // exist is dead.
-  static bool is_dead(const std::string& path);
+  bool is_dead(OwnerId owner) const { return folder_.is_dead(LeaseFolder::file_name(owner)); }
 
  private:
   struct Entry;  // a mapped lease file
   void refresh();
-  const std::string directory_;
+  const LeaseFolder folder_;
   const std::shared_ptr<ControlSegment> control_;
   std::mutex mutex_;  // one scan at a time in a process; only held inside operations
   std::map<OwnerId, std::unique_ptr<Entry>> entries_;

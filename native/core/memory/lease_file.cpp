@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -57,10 +55,9 @@ std::int64_t realtime_ns() noexcept {
 }  // namespace
 
 // A lease file on disk. Destroying it closes descriptor (and with it, in the last process that has it, the lock) and mapping;
-// the file itself goes by `remove`.
+// the file itself goes by its name.
 struct LeaseFile::File {
   OwnerId owner = 0;
-  std::string path;
   FileDescriptor fd;
   SharedMapping mapping;
 
@@ -74,64 +71,56 @@ struct LeaseFile::File {
     header().pid.store(::getpid(), std::memory_order_relaxed);
     header().start_time_ticks.store(own_start_time_ticks(), std::memory_order_relaxed);
   }
-  void remove() noexcept { ::unlink(path.c_str()); }
-
-  static std::unique_ptr<File> make(const std::string& directory, ControlSegment& control, const File* copy_of);
+  void format(const std::string& session, const File* copy_of);
+  static std::unique_ptr<File> make(const LeaseFolder& folder, ControlSegment& control, const File* copy_of);
 };
 
+void LeaseFile::File::format(const std::string& session, const File* copy_of) {
+  const std::string name = segment_name(SegmentKind::leases, session);
+  const std::uint32_t n = copy_of == nullptr ? first_lease_step : copy_of->high_water();
+  resize_file(fd.get(), lease_file_bytes, name);
+  if (!back_range(fd.get(), 0, lease_entries_offset + std::uint64_t{n} * 8, name)) {
+    throw Error(ErrorCode::storage_full, "no room for a " + name);
+  }
+  mapping = SharedMapping(fd.get(), 0, lease_file_bytes, Access::read_write, name);
+  auto* header = new (mapping.data()) LeaseFileLayout();
+  header->owner = owner;
+  header->created_ns = realtime_ns();
+  header->pid_namespace = pid_namespace();
+  if (copy_of == nullptr) {
+    identify();
+  } else {
+    // Relaxed: the file's name publishes them, and nobody writes the source while a fork is prepared.
+    for (std::uint32_t i = 0; i < n; ++i) {
+      entries()[i].store(copy_of->entries()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
+  }
+  header->high_water.value.store(n, std::memory_order_release);
+  write_header(header->header, SegmentKind::leases, session, lease_file_bytes);
+}
+
 // With `copy_of`: the hand-over of a fork, holding the same claims and no pid yet.
-std::unique_ptr<LeaseFile::File> LeaseFile::File::make(const std::string& directory, ControlSegment& control, const File* copy_of) {
-  const std::string name = segment_name(SegmentKind::leases, control.session());
+std::unique_ptr<LeaseFile::File> LeaseFile::File::make(const LeaseFolder& folder, ControlSegment& control, const File* copy_of) {
   for (int attempt = 0; attempt < 32; ++attempt) {
     auto file = std::make_unique<File>();
     file->owner = control.next_owner();
-    file->path = directory + "/" + std::to_string(file->owner) + ".lease";
-    const std::string temporary = directory + "/." + std::to_string(file->owner) + ".tmp";
-    file->fd = FileDescriptor(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (file->fd.get() < 0) {
-      if (errno == ENOENT) throw Error(ErrorCode::session_not_found, "session '" + control.session() + "' has no directory any more");
-      if (errno == ENOSPC) throw Error(ErrorCode::storage_full, "no room for a " + name);
-      throw Error::system("cannot create a " + name, errno);
-    }
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
+    const std::string temporary = LeaseFolder::temporary_name(file->owner);
+    file->fd = folder.create_locked(temporary);
     try {
-      if (::fcntl(file->fd.get(), F_OFD_SETLK, &lock) != 0) throw Error::system("cannot lock a " + name, errno);
       TQ_PAUSE("lease_file.locked");
-      const std::uint32_t n = copy_of == nullptr ? first_lease_step : copy_of->high_water();
-      resize_file(file->fd.get(), lease_file_bytes, name);
-      if (!back_range(file->fd.get(), 0, lease_entries_offset + std::uint64_t{n} * 8, name)) {
-        throw Error(ErrorCode::storage_full, "no room for a " + name);
-      }
-      file->mapping = SharedMapping(file->fd.get(), 0, lease_file_bytes, Access::read_write, name);
-      auto* header = new (file->mapping.data()) LeaseFileLayout();
-      header->owner = file->owner;
-      header->created_ns = realtime_ns();
-      header->pid_namespace = pid_namespace();
-      if (copy_of == nullptr) {
-        file->identify();
-      } else {
-        // Relaxed: the name below publishes them, and nobody writes the source while a fork is prepared.
-        for (std::uint32_t i = 0; i < n; ++i) {
-          file->entries()[i].store(copy_of->entries()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
-        }
-      }
-      header->high_water.value.store(n, std::memory_order_release);
-      write_header(header->header, SegmentKind::leases, control.session(), lease_file_bytes);
-      if (::rename(temporary.c_str(), file->path.c_str()) == 0) return file;
-      if (errno != ENOENT) throw Error::system("cannot name a " + name, errno);
+      file->format(control.session(), copy_of);
+      if (folder.rename(temporary, LeaseFolder::file_name(file->owner))) return file;
     } catch (...) {
-      ::unlink(temporary.c_str());
+      folder.remove(temporary);
       throw;
     }
     // A reaper met the file before it was locked, took it for a dead one's and removed it.
   }
-  throw Error(ErrorCode::session_not_found, "the lease directory of session '" + control.session() + "' is being removed");
+  throw Error(ErrorCode::session_not_found, "the lease folder of session '" + control.session() + "' is being removed");
 }
 
-LeaseFile::LeaseFile(std::string directory, std::shared_ptr<ControlSegment> control)
-    : directory_(std::move(directory)), control_(std::move(control)), file_(File::make(directory_, *control_, nullptr)) {
+LeaseFile::LeaseFile(const std::string& directory, std::shared_ptr<ControlSegment> control)
+    : folder_(directory), control_(std::move(control)), file_(File::make(folder_, *control_, nullptr)) {
   current_.store(file_.get(), std::memory_order_release);
 }
 
@@ -141,19 +130,23 @@ std::shared_ptr<LeaseFile> LeaseFile::create(const std::string& directory, std::
 }
 
 LeaseFile::~LeaseFile() {
-  if (file_ != nullptr) file_->remove();
+  if (file_ != nullptr) folder_.remove(LeaseFolder::file_name(file_->owner));
 }
 
 LeaseFile::File& LeaseFile::file() {
   // Acquire pairs with the store below: the file's mapping is set up.
   if (File* file = current_.load(std::memory_order_acquire)) return *file;
   const std::lock_guard lock(grow_mutex_);
-  if (claims_void()) {
-    throw Error(ErrorCode::closed, "this process was forked while views were held, and its leases could not be handed over (" +
-                                       failure_ + "): attach anew");
+  switch (claims_.load(std::memory_order_relaxed)) {
+    case Claims::own: break;
+    case Claims::lost:
+      throw Error(ErrorCode::closed, "this process was forked while views were held, and its leases could not be handed over (" +
+                                         failure_ + "): attach anew");
+    case Claims::over:
+      throw Error(ErrorCode::session_not_found, "session '" + control_->session() + "' was over when this process was forked");
   }
   if (file_ == nullptr) {
-    file_ = File::make(directory_, *control_, nullptr);
+    file_ = File::make(folder_, *control_, nullptr);
     current_.store(file_.get(), std::memory_order_release);
   }
   return *file_;
@@ -201,7 +194,7 @@ void LeaseFile::extend(File& file, std::uint32_t entries) {
 void LeaseFile::release(std::uint32_t entry) noexcept {
   // Relaxed: the pointer changes only in a child between its threads, and its caller got it from take().
   File* file = current_.load(std::memory_order_relaxed);
-  if (file == nullptr) return;  // claims_void(): nothing of ours is claimed there
+  if (file == nullptr) return;  // a child's, whose claims were lost or are over; such a one never makes a file
   // Release: all reading of the block comes before; a retirer that loads this 0 (acquire) may reuse the bytes.
   file->entries()[entry].store(0, std::memory_order_release);
   held_.fetch_sub(1, std::memory_order_relaxed);
@@ -210,32 +203,37 @@ void LeaseFile::release(std::uint32_t entry) noexcept {
 
 std::uint32_t LeaseFile::held() const noexcept { return held_.load(std::memory_order_relaxed); }
 
-bool LeaseFile::claims_void() const noexcept { return void_.load(std::memory_order_relaxed); }
+bool LeaseFile::claims_void() const noexcept { return claims_.load(std::memory_order_relaxed) == Claims::lost; }
 
 void LeaseFile::before_fork() noexcept {
+  claims_of_child_ = claims_.load(std::memory_order_relaxed);
   if (file_ == nullptr || held() == 0) return;
   try {
     TQ_PAUSE("fork.before_handover");
-    handover_ = File::make(directory_, *control_, file_.get());
+    handover_ = File::make(folder_, *control_, file_.get());
     control_->handovers().fetch_add(1, std::memory_order_seq_cst);  // before the parent may release: lease_directory.hpp
+  } catch (const Error& error) {
+    handover_.reset();
+    claims_of_child_ = error.code == ErrorCode::session_not_found || control_->ended() ? Claims::over : Claims::lost;
+    failure_ = error.what();
   } catch (const std::exception& error) {
     handover_.reset();
-    failure_ = error.what();  // for the child; the parent forgets it
+    claims_of_child_ = Claims::lost;
+    failure_ = error.what();
   }
 }
 
 void LeaseFile::after_fork_in_parent() noexcept {
   handover_.reset();  // closes our descriptor of it: the child's keeps the lock
-  if (!claims_void()) failure_.clear();
 }
 
 void LeaseFile::after_fork_in_child() noexcept {
+  claims_.store(claims_of_child_, std::memory_order_relaxed);
   if (handover_ != nullptr) {
     file_ = std::move(handover_);  // closes our descriptor of the parent's file: its lock is the parent's alone again
     file_->identify();
   } else {
     file_.reset();
-    void_.store(!failure_.empty(), std::memory_order_relaxed);
     held_.store(0, std::memory_order_relaxed);
     hint_.store(0, std::memory_order_relaxed);
   }

@@ -14,8 +14,9 @@
 // Fork: before_fork writes a second file with the same entries, under a new owner id and locked through a descriptor of its
 // own; the child adopts file and descriptor (entry numbers stay valid), the parent closes its copy, and the lock lives on in
 // the child without a gap. With nothing leased no file is written; the child makes its own at its first need.
-// If the second file cannot be written, the child's claims would be void: its views are made inaccessible
-// (private_mapping.hpp) and every later take or owner() throws, saying why.
+// If the second file cannot be written, the child's claims are void: its views are made inaccessible (private_mapping.hpp) and
+// every later take or owner() throws, saying why. Unless that is because the session is over: then nothing will ever be
+// written where the views look, and they stay readable.
 #pragma once
 
 #include <atomic>
@@ -26,6 +27,7 @@
 
 #include "core/memory/control_segment.hpp"
 #include "core/memory/fork_registry.hpp"
+#include "core/memory/lease_folder.hpp"
 #include "core/memory/segment.hpp"
 #include "core/types.hpp"
 
@@ -57,17 +59,20 @@ class LeaseFile final : public ForkParticipant {
 
  private:
   struct File;  // one lease file on disk: descriptor (with the lock), mapping, path
-  LeaseFile(std::string directory, std::shared_ptr<ControlSegment> control);
+  LeaseFile(const std::string& directory, std::shared_ptr<ControlSegment> control);
   File& file();                    // this process's, made when missing
   void extend(File& file, std::uint32_t entries);
 
-  const std::string directory_;
+  const LeaseFolder folder_;
   const std::shared_ptr<ControlSegment> control_;
   std::mutex grow_mutex_;          // creation and growth; free at every fork, since operations are excluded there
   std::unique_ptr<File> file_;     // null in a child before its first need
   std::unique_ptr<File> handover_; // between before_fork and after_fork only
-  std::string failure_;            // why the hand-over of this fork failed; empty: it did not
-  std::atomic<bool> void_{false};  // this is a child without a hand-over. Set between threads, hence relaxed
+  // How this process came by its claims. Changes in a fork only, when no other thread is inside; hence relaxed.
+  enum class Claims { own, lost, over };  // lost: a child without a hand-over. over: one of a session that is over
+  std::atomic<Claims> claims_{Claims::own};
+  Claims claims_of_child_ = Claims::own;  // what before_fork decided
+  std::string failure_;                   // why the hand-over failed; kept in the child
   std::atomic<File*> current_{nullptr};
   std::atomic<std::uint32_t> held_{0};
   std::atomic<std::uint32_t> hint_{0};  // where a free entry may be. Relaxed: wrong is only slower

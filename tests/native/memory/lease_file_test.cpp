@@ -7,7 +7,6 @@
 using namespace tq_test;
 using tq::BlockRef;
 using tq::ClientInfo;
-using tq::LeaseDirectory;
 
 namespace {
 
@@ -32,11 +31,11 @@ TEST_CASE("a client appears alive, with who it is, and vanishes when it leaves")
   CHECK(client.start_time_s > 0);
   CHECK(client.age_s >= 0);
   CHECK(client.leased.empty());
-  CHECK_FALSE(LeaseDirectory::is_dead(path_of(session, owner)));
+  CHECK_FALSE(session.clients->is_dead(owner));
   session.leases.reset();
   CHECK(session.lease_files() == 0);
   CHECK(session.clients->clients().empty());
-  CHECK(LeaseDirectory::is_dead(path_of(session, owner)));
+  CHECK(session.clients->is_dead(owner));
 }
 
 TEST_CASE("entries are taken, released and used again; the file grows as needed") {
@@ -198,6 +197,25 @@ TEST_CASE("a failed creation leaves no temporary file") {
   std::filesystem::remove_all(session.lease_path);
   CHECK(error_of([&] { session.new_client(); }).code == tq::ErrorCode::session_not_found);
   CHECK(error_of([&] { session.clients->clients(); }).code == tq::ErrorCode::session_not_found);
+}
+
+TEST_CASE("another session of the same name is left alone by whoever still holds the old one") {
+  Session session;
+  const BlockRef block = BlockRef::make(1, 3);
+  session.make_block(block, {0, 64}, 1);
+  auto held = tq::lease_blocks(*session.table, session.leases, std::vector{block});
+  REQUIRE(held.has_value());
+  const std::string old_file = path_of(session, session.leases->owner());
+  // The session is removed under the holder; a new one, with the same owner ids, takes its place.
+  std::filesystem::remove_all(session.lease_path);
+  std::filesystem::create_directory(session.lease_path);
+  const tq::FileDescriptor impostor(::open(old_file.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  REQUIRE(impostor.get() >= 0);
+  CHECK(error_of([&] { session.clients->dead(); }).code == tq::ErrorCode::session_not_found);
+  session.clients->remove(session.leases->owner());
+  session.leases.reset();
+  held.reset();
+  CHECK(std::filesystem::exists(old_file));
 }
 
 TEST_CASE("a damaged lease file is named, not believed") {

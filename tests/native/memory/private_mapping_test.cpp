@@ -70,6 +70,21 @@ TEST_CASE("a view keeps its block leased until it dies, on whatever thread") {
   CHECK(retire() == std::vector{block});
 }
 
+TEST_CASE("a view is unmapped before its lease goes") {
+  Session session;
+  session.make_block(block, span, 42);
+  auto view = view_of(session);
+  for (const char* point : {"view.before_unmap", "view.unmapped"}) tq::arm_pause(point, tq::PauseAction::stop);
+  std::thread dropper([&] { view.reset(); });
+  for (const char* point : {"view.before_unmap", "view.unmapped"}) {
+    REQUIRE(eventually([&] { return tq::is_paused(point); }));
+    CHECK(tq::unleased_of_retired(*session.table, *session.clients, std::vector{block}).empty());
+    tq::resume_pause(point);
+  }
+  dropper.join();
+  CHECK(session.leases->held() == 0);
+}
+
 TEST_CASE("a view outlives everything else of its client") {
   auto session = std::make_unique<Session>();
   session->make_block(block, span, 42);
