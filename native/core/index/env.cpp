@@ -34,6 +34,14 @@ EnvHandle make_env(std::uint64_t map_bytes) {
   return env;
 }
 
+void open_env(MDB_env* env, const std::string& directory, const char* what) {
+  check(mdb_env_open(env, directory.c_str(), open_flags, 0600), what);
+  // LMDB leaves this one descriptor to programs that are executed: they would keep the memory of a session that has ended.
+  int fd = -1;
+  check(mdb_env_get_fd(env, &fd), what);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 void open_databases(MDB_txn* txn, unsigned flags, MDB_dbi* dbis) {
   for (unsigned i = 0; i < n_databases; ++i) check(mdb_dbi_open(txn, database_names[i], flags, &dbis[i]), "open the index");
 }
@@ -46,13 +54,30 @@ void allocate_file(int fd, std::uint64_t nbytes, const std::string& path) {
   }
 }
 
-std::mutex& registry_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Env>>& registry() {
-  static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Env>> map;
-  return map;
+// The environments of this process. Opening and closing happen under the mutex, so that there never are two of one index.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::pair<dev_t, ino_t>, Env*> envs;
+};
+std::atomic<Registry*> registry_now{nullptr};
+
+Registry& registry() {
+  [[maybe_unused]] static const bool made = [] {
+    registry_now.store(new Registry);
+    // In a child the mutex may be held by a thread that does not exist there, in the middle of a change of the map. Then
+    // the map is given up: what the child opens it opens anew.
+    pthread_atfork(nullptr, nullptr, [] {
+      fork_epoch.fetch_add(1, std::memory_order_relaxed);
+      Registry* inherited = registry_now.load();
+      if (inherited->mutex.try_lock()) {
+        inherited->mutex.unlock();
+      } else {
+        registry_now.store(new Registry);
+      }
+    });
+    return true;
+  }();
+  return *registry_now.load();
 }
 
 // Pools of read transactions that a child inherited: aborting those would write into the parent's reader slots, so they
@@ -72,7 +97,7 @@ void Env::format(const std::string& directory, std::uint64_t index_bytes) {
   index_bytes = (index_bytes + 0xffff) & ~std::uint64_t{0xffff};
   {
     const EnvHandle env = make_env(index_bytes);
-    check(mdb_env_open(env.get(), directory.c_str(), open_flags, 0600), "create the index");
+    open_env(env.get(), directory, "create the index");
     MDB_txn* txn = nullptr;
     check(mdb_txn_begin(env.get(), nullptr, 0, &txn), "create the index");
     try {
@@ -104,26 +129,33 @@ void Env::format(const std::string& directory, std::uint64_t index_bytes) {
 }
 
 std::shared_ptr<Env> Env::open(const std::string& directory) {
-  [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { fork_epoch.fetch_add(1, std::memory_order_relaxed); });
+  Registry& all = registry();
   struct stat status {};
   if (stat((directory + "/data.mdb").c_str(), &status) != 0) throw_lmdb(errno, "open the index in " + directory);
-  const std::lock_guard lock(registry_mutex());
-  auto& slot = registry()[{status.st_dev, status.st_ino}];
-  if (auto env = slot.lock()) return env;
-  std::shared_ptr<Env> env(new Env(directory));
-  env->open_here();
-  slot = env;
-  return env;
+  const std::lock_guard lock(all.mutex);
+  Env*& slot = all.envs[{status.st_dev, status.st_ino}];
+  if (slot == nullptr) {
+    std::unique_ptr<Env, void (*)(Env*)> env(new Env(directory), [](Env* failed) { delete failed; });
+    env->open_here();
+    slot = env.release();
+  }
+  ++slot->users_;
+  return {slot, release};
 }
 
-Env::Env(std::string directory) : directory_(std::move(directory)) {}
+void Env::release(Env* env) noexcept {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (--env->users_ > 0) return;
+  std::erase_if(all.envs, [&](const auto& entry) { return entry.second == env; });
+  delete env;
+}
 
 void Env::open_here() {
   struct stat status {};
   if (stat((directory_ + "/data.mdb").c_str(), &status) != 0) throw_lmdb(errno, "open the index in " + directory_);
   EnvHandle env = make_env(static_cast<std::uint64_t>(status.st_size));
-  check(mdb_env_open(env.get(), directory_.c_str(), open_flags, 0600), "open the index");
+  open_env(env.get(), directory_, "open the index");
   MDB_txn* txn = nullptr;
   check(mdb_txn_begin(env.get(), nullptr, MDB_RDONLY, &txn), "open the index");
   try {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -32,7 +33,6 @@ class Env {
   // Creates the files in `directory`, preallocated: LMDB never meets a full tmpfs afterwards.
   static void format(const std::string& directory, std::uint64_t index_bytes);
   static std::shared_ptr<Env> open(const std::string& directory);
-  ~Env();
   Env(const Env&) = delete;
   Env& operator=(const Env&) = delete;
 
@@ -61,7 +61,9 @@ class Env {
     std::vector<MDB_txn*> idle;
   };
 
-  explicit Env(std::string directory);
+  explicit Env(std::string directory) : directory_(std::move(directory)) {}
+  ~Env();  // by the last user, under the registry's mutex
+  static void release(Env* env) noexcept;
   void open_here();
   void forget_inherited() noexcept;
   [[noreturn]] void throw_gone() const;
@@ -73,6 +75,7 @@ class Env {
   std::uint64_t total_pages_ = 0;
   std::uint64_t page_nbytes_ = 0;
   unsigned fork_epoch_ = 0;
+  unsigned users_ = 0;  // guarded by the registry's mutex
   std::unique_ptr<Pool> pool_;
 };
 

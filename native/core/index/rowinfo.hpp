@@ -2,8 +2,9 @@
 //
 // Record, under (partition, first row): u32 count | count x { u32 key_end, u32 tags_end } | bytes. Row i's key ends at
 // key_end and starts where row i - 1's tags end; its tags follow it. No key and no tags are empty strings (a key is never
-// empty). A chunk ends at 256 rows, or earlier so that it fits in a page: a value that does not costs LMDB whole pages
-// that must lie together, also when one row's tag changes.
+// empty). A chunk ends at 256 rows, or earlier so that four of them fit in a page: a value of more than half a page costs
+// LMDB whole pages that must lie together, also when one row's tag changes, and when records come in order LMDB's split
+// leaves one place of each page empty, which of two would be half.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 namespace tq::index {
 
 inline constexpr std::int64_t max_chunk_rows = 256;
-inline constexpr std::size_t max_chunk_nbytes = 1900;  // half a page less the headers: LMDB's limit for a value in a leaf
+inline constexpr std::size_t max_chunk_nbytes = 990;  // a quarter of a page less the headers
 
 // Walks the chunks of a partition. `seek` is cheap within a chunk and to the next one.
 class RowInfoReader {

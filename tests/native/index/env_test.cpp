@@ -1,6 +1,7 @@
 #include "core/index/env.hpp"
 
 #include <fstream>
+#include <thread>
 
 #include "core/index/impl.hpp"
 #include "index/support.hpp"
@@ -121,4 +122,22 @@ TEST_CASE("LMDB's codes become errors that say what to do") {
   const tq::Error denied = error_of([&] { tq::index::throw_lmdb(EACCES, "test"); });
   CHECK(denied.code == tq::ErrorCode::system);
   CHECK(denied.errno_value == EACCES);
+}
+
+TEST_CASE("threads that attach and detach at once never have two environments") {
+  Session session;
+  session.index.reset();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 30; ++i) {
+        Index index(session.directory.path(), session.gate);
+        put(index, "p", fresh(1), {"a"});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Index index(session.directory.path(), session.gate);
+  CHECK(index.list_rows("p").indexes == range(0, 90));
+  check_whole_index(session.directory.path());
 }

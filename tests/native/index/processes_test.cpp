@@ -245,3 +245,20 @@ TEST_CASE("an index whose files are removed goes on where it is open, and is not
   CHECK(exited_well(wait_for(pid)));
   CHECK(index.list_rows("p").indexes.size() == 20);
 }
+
+TEST_CASE("a child that attaches anew shares the environment that it inherited") {
+  Session session;
+  put(*session.index, "p", fresh(10), {"a"});
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    Index anew(session.directory.path(), session.gate);
+    put(anew, "p", fresh(1), {"a"});
+    session.index.reset();  // the inherited handle goes; were it an environment of its own, the locks would go with it
+    put(anew, "p", fresh(1), {"a"});
+    _exit(anew.list_rows("p").indexes.size() == 12 ? 0 : 1);
+  }
+  CHECK(exited_well(wait_for(pid)));
+  CHECK(session.index->list_rows("p").indexes.size() == 12);
+  check_whole_index(session.directory.path());
+}
