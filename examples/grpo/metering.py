@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,10 +59,8 @@ class MeteredWorkerGroup(RayWorkerGroup):
 
 def pickled_nbytes(value: Any) -> int:
     """Bytes of a value as Ray serialises it: cloudpickle, protocol 5, buffers that travel out of band included."""
-    import pickle
-
     from ray import cloudpickle
 
     buffers: list[pickle.PickleBuffer] = []
-    body = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    body: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)  # type: ignore[no-untyped-call]
     return len(body) + sum(buffer.raw().nbytes for buffer in buffers)

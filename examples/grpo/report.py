@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -56,7 +56,7 @@ def cost_table(costs: Sequence[Cost]) -> Table:
     table.add_column("per step")
     for cost in costs:
         table.add_column(f"passing {cost.passing} ({cost.steps} steps)", justify="right")
-    rows = [
+    rows: list[tuple[str, Callable[[Cost], str]]] = [
         ("serialised by the controller into calls", lambda c: _size(c.sent_bytes / c.steps)),
         ("received by the controller", lambda c: _size(c.received_bytes / c.steps)),
         ("controller thread, processor time", lambda c: f"{1e3 * c.controller_cpu_s / c.steps:.1f} ms"),
