@@ -20,10 +20,12 @@ class CheckedField {
  public:
   CheckedField(const FieldInBlock& field, const Piece& piece) : base_(field.base), layout_(field.layout) {
     if (layout_ == nullptr || layout_->kind == FieldKind::column) {
-      throw Error(ErrorCode::invalid, layout_ == nullptr ? "a piece names a block that lacks the field"
-                                                         : "field '" + layout_->name + "' is one blob; its rows are cut by the codec");
+      throw Error(ErrorCode::invalid, layout_ == nullptr
+                                          ? "a piece names a block that lacks the field"
+                                          : "field '" + layout_->name + "' is one blob; its rows are cut by the codec");
     }
-    if (piece.count < 0 || piece.block_row < 0 || piece.block_row > field.n_rows || piece.count > field.n_rows - piece.block_row) {
+    if (piece.count < 0 || piece.block_row < 0 || piece.block_row > field.n_rows ||
+        piece.count > field.n_rows - piece.block_row) {
       throw Error(ErrorCode::invalid, "rows [" + std::to_string(piece.block_row) + ", + " + std::to_string(piece.count) +
                                           ") are not in a block of " + std::to_string(field.n_rows) + " rows");
     }
@@ -70,7 +72,8 @@ class CheckedField {
 
 CheckedField checked(std::span<const FieldInBlock> blocks, const Piece& piece) {
   if (piece.block < 0 || static_cast<std::size_t>(piece.block) >= blocks.size()) {
-    throw Error(ErrorCode::invalid, "a piece names block " + std::to_string(piece.block) + " of " + std::to_string(blocks.size()));
+    throw Error(ErrorCode::invalid,
+                "a piece names block " + std::to_string(piece.block) + " of " + std::to_string(blocks.size()));
   }
   return {blocks[static_cast<std::size_t>(piece.block)], piece};
 }

@@ -25,8 +25,8 @@ bool wait_word(const std::atomic<std::uint32_t>& word, std::uint32_t seen, doubl
   if (read_word(word) != seen) return true;
   if (!(timeout_s > 0)) return false;
   constexpr double longest_s = 1e6;  // keeps the arithmetic in range; callers sleep in slices anyway
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s < longest_s ? timeout_s : longest_s));
+  const std::chrono::duration<double> longest(timeout_s < longest_s ? timeout_s : longest_s);
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest);
   for (;;) {
     const std::int64_t left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
     if (left <= 0) return read_word(word) != seen;

@@ -76,6 +76,21 @@ TEST_CASE("populate touches and changes nothing; trim gives memory back and back
   CHECK(all_equal(payload.readable({0, 100}), 100, 5));
 }
 
+TEST_CASE("a span that somebody trimmed is backed again before it is used") {
+  Session session;
+  tq::PayloadSegment& payload = *session.payload;
+  const Span span{1u << 20, 1u << 20};
+  const std::uint64_t before = payload.resident_bytes();
+  CHECK(payload.ensure_backed(span));
+  // Another process trims; this one learns of it through the segment.
+  CHECK(in_child([&] { return tq::PayloadSegment(session.payload_fd.get(), session.name).punch(span) == span.nbytes ? 0 : 1; }) == 0);
+  CHECK(payload.resident_bytes() == before - span.nbytes);
+  CHECK(payload.ensure_backed({span.offset, 4'096}));
+  CHECK(payload.resident_bytes() == before - span.nbytes + 4'096);
+  CHECK(payload.ensure_backed(span));
+  CHECK(payload.resident_bytes() == before);
+}
+
 TEST_CASE("pages around a span") {
   Session session;
   const std::uint64_t page = tq::page_bytes();
