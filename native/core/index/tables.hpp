@@ -1,5 +1,5 @@
 // The tables of the index. A table is a one-byte prefix inside a named database of LMDB: tables that one small put
-// touches together share a database and so, mostly, a page (docs/decisions/index-tables.md has the measurement).
+// touches together share a database and so, mostly, a page (docs/decisions/005-index.md has the measurement).
 #pragma once
 
 #include <cstdint>
