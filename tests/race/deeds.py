@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
+import transferqueue as tq
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient
+from transferqueue.client.core import as_indexes
+
+Sample = Callable[[list[int], int], tuple[list[int], list[int]]]
 
 
 def read(client: TransferQueueClient, meta: BatchMeta, mode: str = "cow") -> list[tuple[int, int]]:
@@ -29,6 +35,37 @@ def overwrite_all(client: TransferQueueClient, meta: BatchMeta, numbers: Sequenc
 
 def clear(client: TransferQueueClient, meta: BatchMeta) -> None:
     client.clear_samples(meta)
+
+
+def get_and_release(client: TransferQueueClient, meta: BatchMeta) -> bool:
+    """A view and its lease, dropped without the interpreter's lock; whether the view showed the first version."""
+    partition, indexes = meta.partition_names[0], as_indexes(meta.index_array)
+    resolved = client._store.resolve(partition, indexes=indexes, fields=["x"])
+    layout = resolved.layout(0, 0)
+    assert layout is not None
+    view = torch.from_dlpack(resolved.view(0, layout.data_offset, layout.data_nbytes)).view(torch.int64)
+    expected = rows(range(8), 1)["x"].flatten()
+    same = torch.equal(view, expected)
+    del view
+    resolved.release()
+    return same
+
+
+@contextmanager
+def sampler(
+    client: TransferQueueClient, sample: Callable[[list[int], int], tuple[list[int], list[int]]]
+) -> Iterator[None]:
+    """The client's sampler is the function for a while."""
+
+    class Given(tq.BaseSampler):
+        def sample(self, ready_indexes: list[int], batch_size: int, **_: Any) -> tuple[list[int], list[int]]:
+            return sample(ready_indexes, batch_size)
+
+    before, client._sampler_prototype = client._sampler(), Given()
+    try:
+        yield
+    finally:
+        client._sampler_prototype = before
 
 
 def fill_all_room(client: TransferQueueClient, value: int) -> None:
