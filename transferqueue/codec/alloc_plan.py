@@ -38,11 +38,15 @@ class AllocPlan:
         self._fields = [_allocated(path, spec, n_rows) for path, spec in specs.items()]
         self.nbytes = place(self._fields)
         self.layouts: list[_native.FieldLayout] = [field.layout() for field in self._fields]
+        self._field_schema: dict[str, dict[str, Any]] | None = None
 
-    @cached_property
+    @property
     def field_schema(self) -> dict[str, dict[str, Any]]:
         """Field -> `schema_dict`, for metadata."""
-        return {layout.name: schema_dict(layout) for layout in self.layouts}
+        # No cached_property: before Python 3.12 it takes a lock, which a forked child may find held.
+        if self._field_schema is None:
+            self._field_schema = {layout.name: schema_dict(layout) for layout in self.layouts}
+        return self._field_schema
 
     def tensors(self, reservation: _native.Reservation) -> Any:
         """A TensorDict of writable tensors inside the extent; gives the extent its producer mapping.

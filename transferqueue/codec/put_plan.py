@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch.utils import dlpack
@@ -32,11 +31,15 @@ class PutPlan:
         self.nbytes = place(fields)
         self.layouts: list[_native.FieldLayout] = [field.layout() for field in fields]
         self._fields: list[EncodedField] | None = fields
+        self._field_schema: dict[str, dict[str, Any]] | None = None
 
-    @cached_property
+    @property
     def field_schema(self) -> dict[str, dict[str, Any]]:
         """Field -> `schema_dict`, for metadata."""
-        return {layout.name: schema_dict(layout) for layout in self.layouts}
+        # No cached_property: before Python 3.12 it takes a lock, which a forked child may find held.
+        if self._field_schema is None:
+            self._field_schema = {layout.name: schema_dict(layout) for layout in self.layouts}
+        return self._field_schema
 
     def write(self, reservation: _native.Reservation) -> None:
         """Copies every byte once, into the reserved extent; nothing of the batch is referenced afterwards.
