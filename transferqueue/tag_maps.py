@@ -37,9 +37,12 @@ def _survives(value: Any) -> bool:
 def _encode(name: str, value: Any) -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"names of tags must be str, not {name!r}")
-    if _survives(value):
-        return _encode_value(value)
-    return _encode_value(msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value, protocol=5)))
+    try:
+        if _survives(value):
+            return _encode_value(value)
+        return _encode_value(msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value, protocol=5)))
+    except Exception as error:  # whatever the value's own code raises
+        raise ValueError(f"tag {name!r}, a {type(value).__name__}, cannot be stored: {error!r}") from error
 
 
 def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
@@ -47,6 +50,7 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
 
     Raises:
         TypeError: a name is not a str, or tags is not a mapping.
+        ValueError: a value cannot be stored (no pickle of it, a lone surrogate); the message names its tag.
     """
     if tags is None:
         return b""

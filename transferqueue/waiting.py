@@ -7,6 +7,7 @@ drives one: it sleeps on the futex word. `transferqueue.aio` drives the same gen
 from __future__ import annotations
 
 import functools
+import numbers
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -81,10 +82,13 @@ def deadline(timeout_s: float | None) -> float | None:
     """Monotonic time at which `timeout_s` is over; None for never.
 
     Raises:
-        ValueError: negative, or not a number.
+        TypeError: not a number.
+        ValueError: negative, or NaN.
     """
     if timeout_s is None:
         return None
+    if not isinstance(timeout_s, numbers.Real):
+        raise TypeError(f"timeout must be seconds or None, not {timeout_s!r}")
     if not timeout_s >= 0:
         raise ValueError(f"timeout must be seconds >= 0, or None to wait for ever; not {timeout_s!r}")
     return time.monotonic() + timeout_s

@@ -116,7 +116,15 @@ Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
         (lambda c: c.get_data(None), TypeError, "BatchMeta"),
         (lambda c: c.get_data(c.kv_retrieve_meta(["a"], "p"), mode="fast"), ValueError, "cow, shared, copy"),
         (lambda c: c.put(numbers(1), partition_id="p", timeout=-1), ValueError, "timeout"),
-        (lambda c: c.put(numbers(1), partition_id="p", timeout="soon"), TypeError, ""),
+        (lambda c: c.put(numbers(1), partition_id="p", timeout="soon"), TypeError, "timeout.*'soon'"),
+        # what alloc is asked for
+        (lambda c: c.alloc({"x": ((1.5,), torch.int8)}, partition_id="p", batch_size=1), Mismatch, "'x'"),
+        (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=1.5), TypeError, "batch_size"),
+        (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=True), TypeError, "batch_size"),
+        # what cannot be stored
+        (lambda c: c.put(numbers(2, "\ud800"), partition_id="p"), ValueError, "surrogate"),
+        (lambda c: c.kv_put("a", "p", tag={"call": lambda: 1}), ValueError, "tag 'call'.*function"),
+        (lambda c: c.kv_put("a", "p", tag={"text": "\ud800"}), ValueError, "tag 'text'"),
         # sizes beyond the store
         (
             lambda c: c.put(TensorDict({"x": torch.zeros(2, 40 << 20, dtype=torch.uint8)}, [2]), partition_id="p"),
@@ -124,6 +132,16 @@ Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
             r"storage\.size",
         ),
         (lambda c: c.alloc({"x": ((1 << 40,), torch.int8)}, partition_id="p", batch_size=1), Full, "fit"),
+        # sizes beyond 64 bits, which must not wrap to small ones
+        (lambda c: c.alloc({"x": ((1 << 40, 1 << 40), torch.int8)}, partition_id="p", batch_size=1), Full, "1208925"),
+        (lambda c: c.alloc({"x": ((1 << 63,), torch.int8)}, partition_id="p", batch_size=1), Full, f"{1 << 63}"),
+        (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=1 << 70), Full, f"{1 << 71}"),
+        (lambda c: c.alloc({"x": tq.Jagged([1 << 62], torch.int64)}, partition_id="p"), Full, f"{1 << 65}"),
+        (
+            lambda c: c.put(TensorDict({"x": torch.zeros(1).expand(1 << 20, 1 << 42)}, [1 << 20]), partition_id="p"),
+            Full,
+            f"{1 << 64}",
+        ),
         (
             lambda c: c.kv_put("a", "p", tag={"huge": "x" * (40 << 20)}),
             Full,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,7 +147,9 @@ class WriteCalls(ReadCalls):
             refuse_duplicates(metadata.global_indexes, "the metadata names rows twice")
             indexes, rows = as_indexes(metadata.index_array), metadata.size
         elif batch_size is not None:
-            rows = batch_size
+            if not isinstance(batch_size, Integral) or isinstance(batch_size, bool):
+                raise TypeError(f"batch_size must be an int, not {batch_size!r}")
+            rows = int(batch_size)
         else:
             lengths = [len(spec) for spec in fields.values() if not isinstance(spec, tuple)]
             if not lengths:

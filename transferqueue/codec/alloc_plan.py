@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from transferqueue.codec.field_tree import nest
 from transferqueue.codec.jagged import Jagged
 from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.schema import check_name, schema_dict
-from transferqueue.errors import SchemaMismatchError
+from transferqueue.errors import SchemaMismatchError, StorageFullError
 
 if TYPE_CHECKING:
     from transferqueue import _native
@@ -94,6 +95,7 @@ def plan_alloc(fields: Mapping[Any, Any], n_rows: int) -> AllocPlan:
     Raises:
         SchemaMismatchError: a ValueError that names the field: not such a description, lengths of another number of
             rows, rows of `Jagged` without bytes (a size of 0 in its row_shape), two fields of one name.
+        StorageFullError: more bytes than any store can hold.
     """
     specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged] = {}
     names: set[str] = set()
@@ -124,7 +126,7 @@ def _checked(name: str, spec: Any, n_rows: int) -> tuple[tuple[int, ...], torch.
         return spec
     try:
         shape, dtype = spec
-        sizes = tuple(int(size) for size in shape)
+        sizes = tuple(int(operator.index(size)) for size in shape)
     except (TypeError, ValueError):
         sizes, dtype = (), None
     if not isinstance(dtype, torch.dtype) or not is_storable(dtype) or any(size < 0 for size in sizes):
@@ -139,12 +141,15 @@ def _allocated(path: tuple[str, ...], spec: tuple[tuple[int, ...], torch.dtype] 
     name = "/".join(path)
     stored_path = path if len(path) > 1 else ()
     if isinstance(spec, Jagged):
-        unit = int(np.prod(spec.row_shape, dtype=np.int64)) * spec.dtype.itemsize
+        unit = math.prod(spec.row_shape) * spec.dtype.itemsize
+        wanted = sum(spec.lengths.tolist()) * unit
+        if wanted >= 2**63:  # the offsets below would wrap
+            raise StorageFullError(f"field {name!r}: no store has room for {wanted} bytes", wanted_bytes=wanted)
         offsets = np.zeros(n_rows + 1, dtype=np.int64)
         np.cumsum(spec.lengths * unit, out=offsets[1:])
         schema = forms.schema_bytes(forms.JAGGED, name_of(spec.dtype), (-1, *spec.row_shape), path=stored_path)
         return EncodedField(name, schema, data_nbytes=int(offsets[-1]), offsets=offsets)
     shape, dtype = spec
-    row_nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    row_nbytes = math.prod(shape) * dtype.itemsize
     schema = forms.schema_bytes(forms.DENSE, name_of(dtype), shape, path=stored_path)
     return EncodedField(name, schema, data_nbytes=row_nbytes * n_rows, row_nbytes=row_nbytes)

@@ -10,6 +10,7 @@ import torch
 
 from transferqueue import _native
 from transferqueue.codec.dtypes import copies_as_bytes
+from transferqueue.errors import StorageFullError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +19,8 @@ PAGE = 4096
 CACHE_LINE = 64
 # From this size on a field begins on its own page, so that a view maps no byte of another field.
 OWN_PAGE_NBYTES = 64 << 10
+# What a file offset can name, with room to round up.
+_MAX_NBYTES = 1 << 62
 
 
 class EncodedField:
@@ -88,6 +91,9 @@ def place(fields: Sequence[EncodedField]) -> int:
 
     Small parts come first, packed to cache lines; parts of `OWN_PAGE_NBYTES` and more follow, each on a page of its
     own. The block itself begins on a page when it is large enough to hold such a part.
+
+    Raises:
+        StorageFullError: more bytes than a file offset can name (an expanded tensor, a mistaken shape).
     """
     cursor = 0
     large: list[tuple[EncodedField, bool]] = []
@@ -112,6 +118,8 @@ def place(fields: Sequence[EncodedField]) -> int:
             assert field.offsets is not None  # narrowing: only ragged fields are listed for their offsets
             field.offsets_offset = cursor
             cursor += field.offsets.nbytes
+    if cursor > _MAX_NBYTES:
+        raise StorageFullError(f"no room for {cursor} bytes: no store can be that large", wanted_bytes=cursor)
     # A batch of zero-element rows has no bytes, but it has a block: rows x fields that exist.
     return max(cursor, CACHE_LINE) if fields else 0
 

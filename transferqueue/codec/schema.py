@@ -135,4 +135,11 @@ def check_name(name: Any) -> str:
         raise SchemaMismatchError(
             f"a field name must not be empty or hold NUL characters, got {name[:80]!r}", fields=(name,)
         )
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise SchemaMismatchError(
+                f"field name {name[:80]!r} holds a lone surrogate, which cannot be stored", fields=(name,)
+            ) from None
     return name
