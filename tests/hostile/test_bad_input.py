@@ -121,6 +121,7 @@ Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
         (lambda c: c.alloc({"x": ((1.5,), torch.int8)}, partition_id="p", batch_size=1), Mismatch, "'x'"),
         (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=1.5), TypeError, "batch_size"),
         (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=True), TypeError, "batch_size"),
+        (lambda c: c.get_meta(["x"], 1 << 30, "p", mode="insert"), ValueError, "at most"),
         # what cannot be stored
         (lambda c: c.put(numbers(2, "\ud800"), partition_id="p"), ValueError, "surrogate"),
         (lambda c: c.kv_put("a", "p", tag={"call": lambda: 1}), ValueError, "tag 'call'.*function"),

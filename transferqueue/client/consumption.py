@@ -19,6 +19,7 @@ from transferqueue.client.row_meta import batch_meta
 from transferqueue.client.rows import RowCalls, Status
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta, FieldSchema
+from transferqueue.metadata.index_ranges import MAX_ROWS
 from transferqueue.samplers.registry import SamplerRun
 from transferqueue.waiting import Steps, blocking, deadline, wait_until
 
@@ -89,6 +90,8 @@ class ConsumptionCalls(RowCalls):
         if not isinstance(batch_size, int) or batch_size < 0:
             raise ValueError(f"batch_size must be an int >= 0, not {batch_size!r}")
         if mode == "insert":
+            if batch_size > MAX_ROWS:  # a transaction of that size would hold up every writer of the session
+                raise ValueError(f"batch_size is {batch_size}; at most {MAX_ROWS} rows are inserted at once")
             indexes = store.publish(partition, count=batch_size).indexes if batch_size else as_indexes([])
             return batch_meta(self.session, partition, indexes, {name: FieldSchema() for name in fields}, ready=False)
         if not task_name:
