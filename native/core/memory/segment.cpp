@@ -91,7 +91,7 @@ void resize_file(int fd, std::uint64_t nbytes, const std::string& name) {
 
 bool back_range(int fd, std::uint64_t offset, std::uint64_t nbytes, const std::string& name) {
   // In parts: tmpfs gives a whole call up when a signal arrives, and a profiler's timer would let none of them end.
-  constexpr std::uint64_t part_bytes = 32u << 20;
+  constexpr std::uint64_t part_bytes = 8u << 20;
   for (std::uint64_t done = 0; done < nbytes;) {
     const std::uint64_t part = std::min(part_bytes, nbytes - done);
     const int error = ::posix_fallocate(fd, static_cast<off_t>(offset + done), static_cast<off_t>(part));

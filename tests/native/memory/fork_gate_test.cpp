@@ -68,11 +68,18 @@ TEST_CASE("fork waits for an operation, and holds new ones off until it is done"
     leased = held.has_value();
   });
   REQUIRE(eventually([] { return tq::is_paused("lease.before_recheck"); }));
+  std::atomic<bool> resumed{false};
   std::thread resumer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    resumed = true;
     tq::resume_pause("lease.before_recheck");
   });
-  const int code = in_child([&] { return session.leases->owner() > 0 ? 0 : 1; });
+  // The child does not exist before the operation is over: it inherits a checked claim or none.
+  const int code = in_child([&] {
+    if (!resumed) return 1;
+    if (session.leases->held() > 1) return 2;
+    return session.leases->owner() > 0 ? 0 : 3;
+  });
   reader.join();
   resumer.join();
   CHECK(code == 0);
