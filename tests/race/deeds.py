@@ -37,6 +37,15 @@ def clear(client: TransferQueueClient, meta: BatchMeta) -> None:
     client.clear_samples(meta)
 
 
+def coalesce(client: TransferQueueClient, meta: BatchMeta) -> None:
+    client.coalesce(meta)
+
+
+def fetch(client: TransferQueueClient, partition: str, count: int) -> list[int]:
+    """Indexes of the rows that this consumer of task "t" got."""
+    return list(client.get_meta("x", count, partition, task_name="t").global_indexes)
+
+
 def get_and_release(client: TransferQueueClient, meta: BatchMeta) -> bool:
     """A view and its lease, dropped without the interpreter's lock; whether the view showed the first version."""
     partition, indexes = meta.partition_names[0], as_indexes(meta.index_array)
