@@ -245,7 +245,9 @@ def test_an_allocation_whose_parent_dies_is_given_back_although_a_child_has_its_
     ["put.after_copy", "put.before_publish", "index.before_commit:1", "index.after_commit:1", "retire.before_scan"],
 )
 def test_a_fork_amid_a_put_of_another_thread(client: TransferQueueClient, meta: BatchMeta, point: str) -> None:
-    """The fork waits for it (300 ms at the point); parent and child see it done."""
+    """The fork waits for the step of the put that it meets (300 ms at the point). From the publication on that is all
+    of it; before, the child may be born between two steps, and sees the rows as they were."""
+    seen = [versions(2)] if point != "put.after_copy" else [versions(1), versions(2)]
     name, _, after = point.partition(":")
     _native.arm_pause(name, "delay", after=int(after or 0))
     put = Call(deeds.overwrite, client, meta, EIGHT, 2)
@@ -255,7 +257,7 @@ def test_a_fork_amid_a_put_of_another_thread(client: TransferQueueClient, meta: 
 
         def child() -> None:
             _native.resume(name)
-            assert deeds.read(client, meta) == versions(2)
+            assert deeds.read(client, meta) in seen
             client.put(rows([50], 1), partition_id="child")
 
         assert in_child(child) == 0
@@ -347,9 +349,9 @@ def test_programs_that_are_started_leave_nothing(client: TransferQueueClient, me
     if pid == 0:
         os.execv("/bin/sleep", ["sleep", "60"])
     try:
-        wait_for(lambda: os.readlink(f"/proc/{pid}/exe").endswith("sleep"), what="the exec")
-        client._store.reap()
-        assert leases(client) == before
+        # The kernel tears the old memory down first and closes descriptors after that: not at once.
+        wait_for(lambda: client._store.reap() is not None and leases(client) == before, what="the end of its leases")
+        assert os.readlink(f"/proc/{pid}/exe").endswith("sleep")
         client.clear_samples(meta)
         assert versions_of(held) == versions(1)
         held = None
