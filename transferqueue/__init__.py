@@ -265,11 +265,15 @@ if TYPE_CHECKING:
     from transferqueue.session import (
         init as init,
     )
+    from transferqueue.session_stats import (
+        Stats as Stats,
+    )
 
 _MODULE_OF = {
     name: module
     for module, names in {
         "transferqueue.allocation": "Allocation",
+        "transferqueue.session_stats": "Stats",
         "transferqueue.calls": (
             "alloc async_alloc async_check_consumption_status async_check_production_status "
             "async_clear_partition async_clear_samples async_coalesce async_get_consumption_status "

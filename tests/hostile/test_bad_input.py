@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import NonTensorStack, TensorDict
+from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 import transferqueue as tq
 from tests.support.sessions import embedded
@@ -241,3 +241,16 @@ def test_a_sampler_that_raises_or_lies_marks_nothing(client: TransferQueueClient
     finally:
         client._sampler_prototype = previous
     client.reset_consumption("p")
+
+
+def test_rows_of_which_nothing_would_be_stored_are_refused(client: TransferQueueClient) -> None:
+    constants = TensorDict({"config": NonTensorData("v", batch_size=[2])}, [2])
+    with pytest.raises(tq.SchemaMismatchError, match="'config'.*NonTensorStack"):
+        client.put(constants, partition_id="p")
+    with pytest.raises(tq.SchemaMismatchError, match="'config'"):
+        client.kv_batch_put(["new1", "new2"], "p", constants)
+    beside = client.put(
+        TensorDict({"config": NonTensorData("v", batch_size=[2]), "x": torch.zeros(2)}, [2]), partition_id="q"
+    )
+    assert (beside.size, beside.extra_info) == (2, {"config": "v"})
+    client.clear_partition("q")

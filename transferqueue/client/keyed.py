@@ -13,7 +13,15 @@ from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.reads import describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
-from transferqueue.client.writes import DataParser, WriteCalls, check_batch, encode_row_tags, metadata_room, parsed
+from transferqueue.client.writes import (
+    DataParser,
+    WriteCalls,
+    check_batch,
+    encode_row_tags,
+    metadata_room,
+    parsed,
+    refuse_constants_only,
+)
 from transferqueue.codec import plan_put
 from transferqueue.errors import (
     FieldNotReadyError,
@@ -120,6 +128,7 @@ class KeyedCalls(WriteCalls):
                     found=rows,
                 )
             plan = plan_put(parsed(fields, rows, parser), rows)
+            refuse_constants_only(plan, rows)
             info = plan.batch_info
             if plan.layouts:
                 done = yield from self._stored(plan, timeout, partition, keys=listed, tags=encoded)

@@ -68,7 +68,8 @@ class WriteCalls(ReadCalls):
 
         Raises:
             ValueError: neither metadata nor partition_id.
-            SchemaMismatchError: `data` has another number of rows than `metadata`, or something that cannot be stored.
+            SchemaMismatchError: `data` has another number of rows than `metadata`, something that cannot be stored, or
+                for new rows only values of the whole batch.
             StaleMetadataError: a row of `metadata` was cleared; nothing is stored.
             StorageFullError: no room within `timeout`; nothing is stored.
         """
@@ -80,6 +81,7 @@ class WriteCalls(ReadCalls):
                 raise ValueError("put needs metadata (rows that exist) or partition_id (where new rows go)")
             partition = check_partition(partition_id)
             plan = plan_put(parsed(data, rows, data_parser), rows)
+            refuse_constants_only(plan, rows)
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
                 made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan), ready=False)
@@ -289,6 +291,20 @@ def metadata_room(store: Store, keys: Sequence[str], tags: Sequence[bytes]) -> N
             wanted_bytes=wanted,
             free_bytes=free,
             total_bytes=total,
+        )
+
+
+def refuse_constants_only(plan: PutPlan, rows: int) -> None:
+    """New rows of which nothing would be stored.
+
+    Raises:
+        SchemaMismatchError: every entry is one value for the whole batch; names them.
+    """
+    if rows and plan.batch_info and not plan.layouts:
+        names = ", ".join(map(repr, sorted(plan.batch_info)))
+        raise SchemaMismatchError(
+            f"nothing to store for {rows} rows: {names} are values of the whole batch (NonTensorData), which travel in "
+            "extra_info; give one value per row (NonTensorStack, or a list in a dict) or a tensor field beside them"
         )
 
 
