@@ -245,7 +245,7 @@ def test_a_sampler_that_raises_or_lies_marks_nothing(client: TransferQueueClient
 
 def test_rows_of_which_nothing_would_be_stored_are_refused(client: TransferQueueClient) -> None:
     constants = TensorDict({"config": NonTensorData("v", batch_size=[2])}, [2])
-    with pytest.raises(tq.SchemaMismatchError, match="'config'.*NonTensorStack"):
+    with pytest.raises(tq.SchemaMismatchError, match=r"'config'.*NonTensorStack"):
         client.put(constants, partition_id="p")
     with pytest.raises(tq.SchemaMismatchError, match="'config'"):
         client.kv_batch_put(["new1", "new2"], "p", constants)
