@@ -249,8 +249,3 @@ def test_rows_of_which_nothing_would_be_stored_are_refused(client: TransferQueue
         client.put(constants, partition_id="p")
     with pytest.raises(tq.SchemaMismatchError, match="'config'"):
         client.kv_batch_put(["new1", "new2"], "p", constants)
-    beside = client.put(
-        TensorDict({"config": NonTensorData("v", batch_size=[2]), "x": torch.zeros(2)}, [2]), partition_id="q"
-    )
-    assert (beside.size, beside.extra_info) == (2, {"config": "v"})
-    client.clear_partition("q")
