@@ -12,6 +12,7 @@ namespace tq {
 namespace {
 
 constexpr std::uint64_t page = 4096;
+constexpr int max_missed = 64;  // trim gives way to puts that take every span before it can
 
 class Entered {
  public:
@@ -119,11 +120,17 @@ std::uint64_t trim_free(Attachment& attachment, Index& index) {
     if (!held.empty()) bump_word(room_word(*attachment.control));
   };
   try {
-    for (;;) {
+    for (int missed = 0; missed < max_missed;) {
       const std::uint64_t largest = index.stats().largest_free / page * page;
       if (largest == 0) break;
-      const std::optional<Reservation> reservation = index.reserve(largest, owner);
-      if (!reservation) continue;  // somebody was faster
+      std::optional<Reservation> reservation = index.reserve(largest, owner);
+      // Large spans start at a page: a free one that does not has room for a page less.
+      if (!reservation && largest > page) reservation = index.reserve(largest - page, owner);
+      if (!reservation) {
+        ++missed;  // somebody was faster
+        continue;
+      }
+      missed = 0;
       held.push_back(*reservation);
       given_back += attachment.payload->punch(reservation->span);
     }
