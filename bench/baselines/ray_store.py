@@ -20,6 +20,7 @@ from bench.timing import Measured, MemcpyUnit
 from bench.workload import assert_equal_batches, payload_nbytes, small_batch, workload_w
 
 SWITCH = "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"
+WARM_UP_ROUNDS = 8
 
 
 def _start() -> str:
@@ -27,7 +28,8 @@ def _start() -> str:
     ray.init(
         num_cpus=8,
         include_dashboard=False,
-        object_store_memory=2 << 30,
+        object_store_memory=400
+        << 20,  # small, so that the warm-up rounds have touched all of it and puts reuse warm pages
         _system_config={"preallocate_plasma_memory": True},  # its pages are warm before the first put
         log_to_driver=False,
         runtime_env={"env_vars": {SWITCH: os.environ.get(SWITCH, "0"), "OMP_NUM_THREADS": "1"}},
@@ -89,12 +91,12 @@ def put_get(rows: int, rounds: int) -> list[Measured]:
         for form, value in (("TensorDict", batch), ("dict", _as_dict(batch))):
             reader = Reader.remote(rows)
             measured = Measured("put_get_w", f"{system}, {form}", unit.nbytes)
-            for round_index in range(rounds + 2):
+            for round_index in range(rounds + WARM_UP_ROUNDS):
                 began = time.perf_counter()
                 reference = ray.put(value)
                 put_s = time.perf_counter() - began
                 get_s = ray.get(reader.get.remote([reference]))
-                if round_index > 1:
+                if round_index >= WARM_UP_ROUNDS:
                     measured.put_s.append(put_s)
                     measured.get_s.append(get_s)
                     measured.memcpy_s.append(unit.seconds())
@@ -133,13 +135,13 @@ def fan_out(rows: int, rounds: int) -> list[Measured]:
         batch = workload_w(rows)
         measured = Measured("fan_out_4", system, payload_nbytes(batch))
         unit = MemcpyUnit(measured.nbytes)
-        for round_index in range(rounds + 2):
+        for round_index in range(rounds + WARM_UP_ROUNDS):
             began = time.perf_counter()
             reference = ray.put(batch)
             put_s = time.perf_counter() - began
             sent = time.time()
             seen = max(ray.get([reader.receive.remote(reference) for reader in readers]))
-            if round_index > 1:
+            if round_index >= WARM_UP_ROUNDS:
                 measured.put_s.append(put_s)
                 measured.get_s.append(seen - sent)
                 measured.memcpy_s.append(unit.seconds())
