@@ -98,12 +98,6 @@ def test_native_core_has_layers_and_no_python() -> None:
         "core/store": {"core", "core/memory", "core/index", "core/store"},
         "bind": {"core", "core/memory", "core/index", "core/store", "bind"},
     }
-    # The two seams: the index stops at pause points, and the gate in memory implements the index's interface.
-    seams = {
-        ("core/index", "core/memory/pause.hpp"),
-        ("core/memory", "core/index/index.hpp"),
-        ("core/memory", "core/index/write_gate.hpp"),
-    }
     wrong = []
     for path in native_files():
         name = str(path.relative_to(ROOT))
@@ -113,7 +107,7 @@ def test_native_core_has_layers_and_no_python() -> None:
             if layer is None:
                 wrong.append(f"{name} is in no layer")
                 continue
-            points_up = target is not None and target not in allowed[layer] and (layer, include) not in seams
+            points_up = target is not None and target not in allowed[layer]
             names_python = layer != "bind" and include.startswith(("Python.h", "nanobind", "pybind"))
             if points_up or names_python:
                 wrong.append(f"{name} includes {include}")
