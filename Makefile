@@ -68,7 +68,7 @@ test-native: $(STAMPS)/headers $(STAMPS)/python
 	@set -e; for sanitizer in $(SANITIZERS); do \
 	  echo "== native tests under the $$sanitizer sanitizer"; \
 	  $(BIN)/cmake -S tests/native -B build/native-$$sanitizer -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" >build/cmake-$$sanitizer.log; \
+	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" >build/cmake-$$sanitizer.log; \
 	  $(BIN)/cmake --build build/native-$$sanitizer; \
 	  $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240; \
 	done
