@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from transferqueue._native import Reservation
 
 Meta = TypeVar("Meta")
-# publish(reservation, layouts, schemas, batch info, tags) -> metadata
-Publish = Callable[["Reservation", list[FieldLayout], dict[str, Any], dict[str, Any], Any], Meta]
+# publish(reservation, layouts, schemas, batch info, tags), then () -> metadata
+Publish = Callable[["Reservation", list[FieldLayout], dict[str, Any], dict[str, Any], Any], Callable[[], Meta]]
 Reserve = Callable[[int], "Reservation"]
 
 _PAGE = 4096
@@ -34,6 +35,12 @@ def reserved_nbytes(plan: AllocPlan) -> int:
     if plan.nbytes < _SLACK_FROM_NBYTES:
         return plan.nbytes
     return _page_end(plan.nbytes) + _PAGE + _SLACK_NBYTES_PER_ROW * plan.n_rows
+
+
+def give_up(reservation: Reservation) -> None:
+    """Gives the space back after an error; nothing if that came behind the publication (Ctrl-C between two lines)."""
+    with contextlib.suppress(ValueError):
+        reservation.abandon()
 
 
 def _page_end(nbytes: int) -> int:
@@ -118,13 +125,15 @@ class Allocation(Generic[Meta]):
                 info = added.batch_info
             # Dropped first: tensors that nobody else holds need no remapping.
             self._data = None
-            self._meta = self._publish(reservation, layouts, schemas, info, tags)
-            if reservation is not self._reservation:
-                self._reservation.abandon()
+            finish = self._publish(reservation, layouts, schemas, info, tags)
+            self._state = "committed"
         except BaseException:
             self.abort()
             raise
-        self._state = "committed"
+        if reservation is not self._reservation:
+            self._reservation.abandon()
+        # The rows are there, whatever becomes of the answer.
+        self._meta = finish()
         return self._meta
 
     def abort(self) -> None:
@@ -132,7 +141,7 @@ class Allocation(Generic[Meta]):
         if self._state == "open" and self._pid == os.getpid():
             self._state = "aborted"
             self._data = None
-            self._reservation.abandon()
+            give_up(self._reservation)
 
     def _copy_to(self, reservation: Reservation) -> Reservation:
         source = from_dlpack(self._reservation.producer_tensor(0, self._plan.nbytes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -117,3 +118,69 @@ def test_two_commits_of_one_allocation(client: TransferQueueClient) -> None:
     found = client.get_meta("x", 0, "p", mode="force_fetch")
     assert found.size == 2
     assert client.get_data(found)["x"].unique().tolist() == [5]
+
+
+class Interrupted:
+    """A store whose call is followed by an exception, as by Ctrl-C between two lines of the caller."""
+
+    def __init__(self, store: Any, call: str) -> None:
+        self._store = store
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._store, name)
+        if name != self._call:
+            return function
+
+        def interrupted(*arguments: Any, **options: Any) -> Any:
+            function(*arguments, **options)
+            raise KeyboardInterrupt
+
+        return interrupted
+
+
+@pytest.mark.parametrize("how", ["put", "commit", "coalesce"])
+def test_an_interrupt_right_after_the_publication(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It is that interrupt that the caller sees, the rows are there, and nothing is left pending."""
+    meta = tq.BatchMeta.concat([client.put(rows([number], 1), partition_id="p") for number in range(4)])
+    allocation = client.alloc({"y": ((WIDTH,), torch.int64)}, partition_id="p", metadata=meta.copy())
+    allocation.data["y"].fill_(2)
+    monkeypatch.setattr(client, "_store", Interrupted(client._store, "move" if how == "coalesce" else "publish"))
+    calls = {
+        "put": lambda: client.put(rows(range(4), 2), metadata=meta.copy()),
+        "commit": allocation.commit,
+        "coalesce": lambda: client.coalesce(meta),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        calls[how]()
+    calls.clear()
+    monkeypatch.undo()
+    if how != "commit":
+        allocation.abort()
+    assert deeds.read(client, meta) == [(number, 2 if how == "put" else 1) for number in range(4)]
+    if how == "commit":
+        assert client.get_data(meta, fields=["y"])["y"].unique().tolist() == [2]
+    del allocation, calls
+    client.clear_partition("p")
+    settled(client)
+
+
+def test_an_error_after_the_commit_of_an_allocation(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are committed; the error is the one that came, and abort has nothing to undo."""
+    allocation = client.alloc({"y": ((WIDTH,), torch.int64)}, partition_id="p", keys=["a", "b"])
+    allocation.data["y"].fill_(2)
+
+    def fails(*_: Any) -> Any:
+        raise tq.SessionNotFoundError("the session ended")
+
+    monkeypatch.setattr(client, "_kv_meta", fails)
+    with pytest.raises(tq.SessionNotFoundError):
+        allocation.commit()
+    monkeypatch.undo()
+    allocation.abort()
+    assert "committed" in repr(allocation)
+    assert client.kv_batch_get(["a", "b"], "p")["y"].unique().tolist() == [2]

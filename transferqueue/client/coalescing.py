@@ -10,6 +10,7 @@ from torch.utils.dlpack import from_dlpack
 
 from transferqueue._native import RAGGED
 from transferqueue.aio import asynchronous
+from transferqueue.allocation import give_up
 from transferqueue.client.conditions import WaitCalls
 from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
 from transferqueue.codec.encoded_field import EncodedField, place
@@ -75,7 +76,7 @@ class CoalesceCalls(WaitCalls):
                     resolved.copy_rows(number, resolved.pieces(number), target.data_ptr(), field.data_nbytes)
             return self._store.move(resolved, reservation, [field.layout() for _, field in movable])
         except BaseException:
-            reservation.abandon()
+            give_up(reservation)
             raise
 
     async_coalesce = asynchronous(coalesce)

@@ -11,7 +11,7 @@ from tensordict import NonTensorStack, TensorDictBase, is_tensor_collection
 from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
-from transferqueue.allocation import Allocation, reserved_nbytes
+from transferqueue.allocation import Allocation, give_up, reserved_nbytes
 from transferqueue.client.core import (
     Indexes,
     as_indexes,
@@ -179,18 +179,19 @@ class WriteCalls(ReadCalls):
                 fields=layouts,
                 tags=encoded,
             )
+            return lambda: answer(as_indexes(done.indexes), schemas, info, tags if any(encoded) else None)
+
+        def answer(found: Indexes, schemas: dict[str, Any], info: dict[str, Any], tags: Any) -> Any:
             if listed is not None:
-                return self._kv_meta(listed, partition, as_indexes(done.indexes), info)
+                return self._kv_meta(listed, partition, found, info)
             plain = {name: FieldSchema.of(schema) for name, schema in schemas.items()}
             if metadata is not None:
                 metadata.add_schema(plain)
                 metadata.extra_info.update(info)
-                if any(encoded):
+                if tags is not None:
                     metadata.custom_meta = self._tags_of(partition, as_indexes(metadata.index_array))
                 return metadata
-            made = batch_meta(
-                self.session, partition, as_indexes(done.indexes), plain, True, None if not any(encoded) else tags
-            )
+            made = batch_meta(self.session, partition, found, plain, True, tags)
             made.extra_info = dict(info)
             return made
 
@@ -208,7 +209,7 @@ class WriteCalls(ReadCalls):
             plan.write(reservation)
             return self._store.publish(partition, reservation=reservation, fields=plan.layouts, **rows)
         except BaseException:
-            reservation.abandon()
+            give_up(reservation)
             raise
 
     def _reserve(self, nbytes: int, timeout: float | None) -> Steps[Reservation]:
