@@ -15,6 +15,7 @@ from tests.crash import session_victims
 from tests.support.nursery import Child, Nursery
 from tests.support.sessions import left_behind
 from tests.support.versioned_rows import versions_of
+from transferqueue.cli import main
 from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import remove_dead_sessions
 
@@ -170,6 +171,24 @@ def test_everybody_killed_and_the_session_removed_by_another_init(nursery: Nurse
         child.wait()
     with tq.init(**{"storage.size": "8MiB"}):
         assert left_behind(name) == []
+
+
+def test_everybody_killed_and_the_session_removed_by_tq_clean(
+    nursery: Nursery, directory: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = new_session_name()
+    children = [nursery.start(session_victims.hold, name, directory) for _ in range(3)]
+    for child in children:
+        child.receive()
+    assert main(["clean"]) == 0
+    assert left_behind(name) != [], "it is in use"
+    for child in children:
+        child.kill()
+        child.wait()
+    assert main(["clean"]) == 0
+    assert name in capsys.readouterr().out
+    assert left_behind(name) == []
+    assert directory is None or os.listdir(directory) == []
 
 
 def test_the_killed_creators_rows_and_service_stay_with_the_others(nursery: Nursery) -> None:
