@@ -80,21 +80,26 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     asked_to_stop = threading.Event()
     # Before the session exists: a signal that comes while it is made must not leave it behind.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: asked_to_stop.set())
-    session = init(session=arguments.session or new_session_name(), adopt=not arguments.empty, **overrides)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in numbers}
     try:
-        if not session.service.start():
-            raise TransferQueueError(f"session {session.name!r} has a storage service already")
-        print(
-            f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}",
-            flush=True,
-        )
-        while not asked_to_stop.wait(1.0):
-            if session.attachment.store.ended:
-                break
+        session = init(session=arguments.session or new_session_name(), adopt=not arguments.empty, **overrides)
+        try:
+            if not session.service.start():
+                raise TransferQueueError(f"session {session.name!r} has a storage service already")
+            print(
+                f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}",
+                flush=True,
+            )
+            while not asked_to_stop.wait(1.0):
+                if session.attachment.store.ended:
+                    break
+        finally:
+            session.close()
     finally:
-        session.close()
+        # A program that calls `main` goes on after this.
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return 0
 
 
