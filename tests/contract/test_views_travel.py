@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -47,12 +48,7 @@ def test_through_the_queue_of_a_data_loader(view: torch.Tensor) -> None:
     assert torch.equal(view, expected())
 
 
-def test_into_rays_object_store(view: torch.Tensor) -> None:
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        context = ray._private.worker.global_worker.get_serialization_context()
-        assert context.serialize(view).total_bytes < TAKEN * WIDTH * 8 * 1.1
-        assert torch.equal(ray.get(ray.put(view)), expected())
-    finally:
-        ray.shutdown()
+def test_into_rays_object_store(ray_cluster: Any, view: torch.Tensor) -> None:
+    context = ray_cluster._private.worker.global_worker.get_serialization_context()
+    assert context.serialize(view).total_bytes < TAKEN * WIDTH * 8 * 1.1
+    assert torch.equal(ray_cluster.get(ray_cluster.put(view)), expected())
