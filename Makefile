@@ -16,7 +16,6 @@ PYTHON_FILES := $(shell find transferqueue workers controller -name '*.py' | sor
 export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
-export RAY_DISABLE_IMPORT_WARNING ?= 1
 
 .PHONY: help demo test test-python test-native bench bench-quick soak lint format typing-tree clean setup peers
 
@@ -59,7 +58,6 @@ demo: setup
 
 test: lint test-native test-python
 
-# pytest exits 5 when nothing was collected: a folder that lost its tests must fail, so no "|| true" here.
 test-python: setup
 	$(BIN)/python -m pytest tests -q -m "not soak" --durations=15
 

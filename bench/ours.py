@@ -40,12 +40,6 @@ class Reader:
         self._batch = None
         return time.perf_counter() - began
 
-    def get_by_keys(self, keys: list[str]) -> float:
-        self._batch = None
-        began = time.perf_counter()
-        self._batch = tq.kv_batch_get(keys=keys, partition_id=PARTITION)
-        return time.perf_counter() - began
-
     def get_until(self, meta: tq.BatchMeta) -> float:
         """Wall-clock time at which the TensorDict was there."""
         self.get(meta)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+# Before torch is imported: a parallel region of libgomp hangs in a forked child whose parent had one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _SHM = Path("/dev/shm")
-
-
 _PREFIXES = ("tq-", "native-")
 
 
@@ -30,14 +31,13 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 def _of_another_run(name: str) -> bool:
     """A session whose creator is alive and not ours: another test run on this machine, or a user."""
-    try:
-        creator = int(json.loads((_SHM / name.rpartition(".")[0] / "session.json").read_text())["creator_pid"])
-    except (OSError, ValueError, KeyError):
+    for folder in (name, name.rpartition(".")[0]):  # the session's directory, or one of its segments
         try:
-            creator = int(json.loads((_SHM / name / "session.json").read_text())["creator_pid"])
+            creator = int(json.loads((_SHM / folder / "session.json").read_text())["creator_pid"])
         except (OSError, ValueError, KeyError):
-            return False
-    return Path(f"/proc/{creator}").exists() and not _is_below(creator, os.getpid())
+            continue
+        return Path(f"/proc/{creator}").exists() and not _is_below(creator, os.getpid())
+    return False
 
 
 def _session_files() -> set[str]:
@@ -62,7 +62,7 @@ def _children() -> dict[int, str]:
 
 def _is_foreign(command: str) -> bool:
     """Ray's own processes and Python's helper servers outlive a module by design: they end with the test run."""
-    return any(word in command for word in ("ray", "gcs_server", "raylet", "resource_tracker", "forkserver"))
+    return any(word in command for word in ("ray::", "/ray/", "gcs_server", "raylet", "resource_tracker", "forkserver"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -144,8 +144,3 @@ def attention_mask_of(key_mask: torch.Tensor, past: int, length: int) -> torch.T
     keys = torch.arange(past + length).unsqueeze(0)
     allowed = (keys <= queries) & key_mask.bool()[:, None, None, :]
     return allowed | (keys == queries)
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Parameters held by this rank."""
-    return sum(p.numel() for p in model.parameters())

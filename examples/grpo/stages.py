@@ -16,9 +16,6 @@ class Stage:
     outputs: tuple[str, ...]
 
 
-PROMPT_FIELDS = ("prompts", "uid", "ground_truth")
-"""What the data loader puts."""
-
 SEQUENCE_FIELDS = ("prompts", "responses", "attention_mask", "position_ids")
 
 GENERATE = Stage("gen", "rollout", "generate_sequences", ("prompts",), ("responses", "attention_mask", "position_ids"))

@@ -11,4 +11,16 @@ class WriteGate {
   virtual void leave() noexcept = 0;
 };
 
+// Inside the gate while it lives.
+class GateHold {
+ public:
+  explicit GateHold(WriteGate& gate) : gate_(gate) { gate_.enter(); }
+  ~GateHold() { gate_.leave(); }
+  GateHold(const GateHold&) = delete;
+  GateHold& operator=(const GateHold&) = delete;
+
+ private:
+  WriteGate& gate_;
+};
+
 }  // namespace tq

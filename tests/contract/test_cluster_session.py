@@ -9,23 +9,10 @@ import pytest
 import torch
 
 import transferqueue as tq
-from tests.support.sessions import SIZE, left_behind, wait_for
+from tests.support.sessions import SIZE, janitors, left_behind, wait_for
 from transferqueue import cluster
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def janitors(name: str) -> list[str]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if b"transferqueue.storage.janitor" in words and name.encode() in words:
-            found.append(entry)
-    return found
 
 
 class User:

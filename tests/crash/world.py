@@ -11,6 +11,7 @@ import transferqueue as tq
 from tests.crash import victims
 from tests.support.nursery import Nursery
 from tests.support.sessions import wait_for
+from tests.support.space import is_settled
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import BatchMeta
 
@@ -87,12 +88,8 @@ class World:
         store = self.client._store
 
         def clean() -> bool:
-            store.reap()
-            store.reclaim()
-            stats = store.stats()
             return (
-                stats["pending_bytes"] == stats["retired_bytes"] == stats["leased_bytes"] == 0
-                and stats["used_bytes"] + stats["free_extent_bytes"] == stats["reserved_bytes"]
+                is_settled(store)
                 and self.lease_files() == 1
                 and [client["pid"] for client in store.clients()] == [os.getpid()]
             )

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import transferqueue as tq
 from tests.support.sessions import wait_for
+from tests.support.space import is_settled
 from transferqueue import TransferQueueClient, _native
 
 R = TypeVar("R")
@@ -84,12 +85,6 @@ def settled(client: TransferQueueClient) -> None:
         tries += 1
         if tries > 2:
             gc.collect()  # slow where torch is loaded
-        store.reap()
-        store.reclaim()
-        stats = store.stats()
-        return (
-            stats["pending_bytes"] == stats["retired_bytes"] == stats["leased_bytes"] == 0
-            and stats["used_bytes"] + stats["free_extent_bytes"] == stats["reserved_bytes"]
-        )
+        return is_settled(store)
 
     wait_for(clean, 10.0, what="the return of everything")

@@ -27,6 +27,20 @@ def left_behind(name: str) -> list[str]:
     return [entry for entry in os.listdir("/dev/shm") if name in entry]
 
 
+def janitors(name: str) -> list[int]:
+    """Pids of the janitor processes of a session."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if b"transferqueue.storage.janitor" in words and name.encode() in words:
+            found.append(int(entry))
+    return found
+
+
 def wait_for(condition: Callable[[], object], timeout_s: float = 30.0, what: str = "it") -> None:
     """Until the condition holds; fails the test after `timeout_s`."""
     until_s = time.monotonic() + timeout_s

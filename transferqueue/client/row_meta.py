@@ -23,17 +23,15 @@ class Coverage:
 
     Attributes:
         rows: number of requested rows.
+        indexes: their global indexes.
     """
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
-        self.rows = len(resolved.indexes)
+        self.indexes: Indexes = resolved.indexes
+        self.rows = len(self.indexes)
         self._position = {name: number for number, name in enumerate(resolved.fields)}
         self._masks: dict[int, Ready] = {}
-
-    def knows(self, field: str) -> bool:
-        """Whether any requested row has it."""
-        return field in self._position and bool(len(self._resolved.pieces(self._position[field])))
 
     def mask(self, field: str) -> Ready:
         """bool [rows]."""
@@ -118,16 +116,15 @@ def batch_meta(
 def meta_of(
     session: str,
     partition: str,
-    resolved: Resolved,
+    coverage: Coverage,
     fields: Sequence[str],
     tags: Sequence[Mapping[str, Any]] | None = None,
 ) -> BatchMeta:
     """A BatchMeta of the resolved rows with `fields`, ready where a row has all of them."""
-    coverage = Coverage(resolved)
     return batch_meta(
         session,
         partition,
-        resolved.indexes,
+        coverage.indexes,
         {field: coverage.schema(field) for field in fields},
         coverage.ready(fields),
         tags,

@@ -122,7 +122,7 @@ class RowCalls(ClientCore):
         names = store.field_names(partition) if fields is None else check_names(fields, "fields")
         _, indexes, _, _ = store.production(partition, names)
         resolved = store.resolve(partition, indexes=as_indexes(indexes), fields=names, lease=False)
-        return meta_of(self.session, partition, resolved, names)[:0]
+        return meta_of(self.session, partition, Coverage(resolved), names)[:0]
 
     def stats(self, partition_id: str | None = None) -> Stats:
         """Sizes, rows by state and clients; with `partition_id` the rows of that partition only.
@@ -206,8 +206,9 @@ class RowCalls(ClientCore):
         resolved = self._store.resolve(partition, indexes=indexes, fields=fields, lease=False)
         if len(resolved.gone):
             raise stale(partition, indexes[resolved.gone])
-        names = Coverage(resolved).on_every_row() if fields is None else list(fields)
-        return meta_of(self.session, partition, resolved, names, self._tags_of(partition, indexes))
+        coverage = Coverage(resolved)
+        names = coverage.on_every_row() if fields is None else list(fields)
+        return meta_of(self.session, partition, coverage, names, self._tags_of(partition, indexes))
 
     async_clear_samples = asynchronous(clear_samples)
     async_clear_partition = asynchronous(clear_partition)

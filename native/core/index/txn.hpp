@@ -57,19 +57,9 @@ class WriteTxn : public Txn {
   Counters counters;  // as read at begin; stored by commit when changed
 
  private:
-  class Entered {
-   public:
-    explicit Entered(WriteGate& gate) : gate_(gate) { gate_.enter(); }
-    ~Entered() { gate_.leave(); }
-    Entered(const Entered&) = delete;
-    Entered& operator=(const Entered&) = delete;
-
-   private:
-    WriteGate& gate_;
-  };
   void check_room(Room room) const;
 
-  Entered entered_;
+  GateHold entered_;
   Counters stored_;
 };
 

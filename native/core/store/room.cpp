@@ -14,23 +14,12 @@ namespace {
 constexpr std::uint64_t page = 4096;
 constexpr int max_missed = 64;  // trim gives way to puts that take every span before it can
 
-class Entered {
- public:
-  explicit Entered(WriteGate& gate) : gate_(gate) { gate_.enter(); }
-  ~Entered() { gate_.leave(); }
-  Entered(const Entered&) = delete;
-  Entered& operator=(const Entered&) = delete;
-
- private:
-  WriteGate& gate_;
-};
-
 // Backs `nbytes` more and tells the index. False when the file system has no room.
 bool back_more(Attachment& attachment, Index& index, std::uint64_t nbytes) {
   std::uint64_t end = 0;
   try {
     // A grower that fails gives back what it got, so two at once would take from each other.
-    const Entered entered(attachment.gate);
+    const GateHold entered(attachment.gate);
     end = attachment.payload->grow(attachment.payload->backed_bytes() + nbytes);
   } catch (const Error& error) {
     if (error.code != ErrorCode::storage_full) throw;

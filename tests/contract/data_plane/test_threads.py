@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
 from tests.support.sessions import in_child
+from tests.support.threads import run_together
 from transferqueue import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,25 +24,6 @@ DTYPES = [
     torch.float16,
     torch.uint8,
 ]
-
-
-def at_once(actions: list[Callable[[], object]]) -> None:
-    """Runs the actions in threads; fails with the first error of any."""
-    failures: list[BaseException] = []
-
-    def run(action: Callable[[], object]) -> None:
-        try:
-            action()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_threads_share_no_encoder_state(client: TransferQueueClient) -> None:
@@ -63,7 +43,7 @@ def test_threads_share_no_encoder_state(client: TransferQueueClient) -> None:
             assert list(found["s"]) == list(data["s"])
             client.clear_samples(meta)
 
-    at_once([lambda n=number: rounds(n) for number in range(8)])  # type: ignore[misc]
+    run_together(*(lambda n=number: rounds(n) for number in range(8)))  # type: ignore[misc]
 
 
 def test_the_number_of_torch_threads_is_the_programs(client: TransferQueueClient) -> None:
@@ -77,10 +57,10 @@ def test_the_number_of_torch_threads_is_the_programs(client: TransferQueueClient
             seen.add(torch.get_num_threads())
             client.clear_samples(meta)
 
-    at_once([put] * 4)
+    run_together(*[put] * 4)
     # A fresh thread has the process's number, or its own default: what matters is that we did not set it.
     fresh: list[int] = []
-    at_once([lambda: fresh.append(torch.get_num_threads())])
+    run_together(lambda: fresh.append(torch.get_num_threads()))
     assert seen <= {before, *fresh}
     assert torch.get_num_threads() == before
 
@@ -111,7 +91,7 @@ def test_readers_during_a_clear_get_whole_rows_or_a_clear_error(client: Transfer
             client.clear_samples(meta[row])
             cleared.append(row)
 
-    at_once([*(lambda o=offset: read(o) for offset in range(4)), clear])  # type: ignore[misc]
+    run_together(*(lambda o=offset: read(o) for offset in range(4)), clear)  # type: ignore[misc]
     assert outcomes["whole"] + outcomes["gone"] > 0
     assert client.get_meta("x", 1, "p", task_name="t", polling_mode=True).size == 0
 

@@ -8,29 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tests.support.threads import run_together
 from tests.unit.native import native_session as ns
 from transferqueue._native import Store
 from transferqueue.errors import StaleMetadataError
 
 ROUNDS = 40
-
-
-def run_together(*works: Callable[[], None]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_eight_threads_of_different_types_and_sizes(store: Store) -> None:

@@ -38,7 +38,7 @@ def test_masks_ready_and_missing() -> None:
     assert coverage.ready([]).tolist() == [False] * 4
     assert coverage.on_every_row() == ["all", "also all"]
     assert coverage.missing(["all", "some", "unknown"]) == {"some": [0, 3], "unknown": [0, 1, 2, 3]}
-    assert (coverage.knows("some"), coverage.knows("none"), coverage.knows("unknown")) == (True, False, False)
+    assert [bool(coverage.mask(name).any()) for name in ("some", "none", "unknown")] == [True, False, False]
     assert coverage.schema("unknown") == FieldSchema()
 
 

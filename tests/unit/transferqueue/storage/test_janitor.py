@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.sessions import janitors, wait_for
 from transferqueue.storage import session_dir
 from transferqueue.storage.janitor import ensure_janitor
 from transferqueue.storage.names import SessionPaths, new_session_name
@@ -19,26 +20,6 @@ def paths() -> Iterator[SessionPaths]:
     found = SessionPaths.of(new_session_name())
     yield found
     session_dir.remove_session(found)
-
-
-def wait_for(condition: object, timeout_s: float = 30.0) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < until_s, "nothing happened"
-        time.sleep(0.01)
-
-
-def janitors(name: str) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if b"transferqueue.storage.janitor" in words and name.encode() in words:
-            found.append(int(entry))
-    return found
 
 
 @pytest.mark.timeout(90)
