@@ -12,42 +12,26 @@ import torch
 from torch.utils import dlpack
 
 from transferqueue.codec import schema as forms
+from transferqueue.codec.block_plan import BlockPlan
 from transferqueue.codec.dtypes import is_storable, name_of
-from transferqueue.codec.encoded_field import EncodedField, place
+from transferqueue.codec.encoded_field import EncodedField
 from transferqueue.codec.field_tree import nest
 from transferqueue.codec.jagged import Jagged
 from transferqueue.codec.nested_tensors import jagged_over
-from transferqueue.codec.schema import check_name, schema_dict
+from transferqueue.codec.schema import check_name
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 
 if TYPE_CHECKING:
     from transferqueue import _native
 
 
-class AllocPlan:
-    """The block of an allocation: made by `plan_alloc`.
-
-    Attributes:
-        n_rows: rows.
-        nbytes: size of the block to reserve.
-        layouts: to be published with the block.
-    """
+class AllocPlan(BlockPlan):
+    """The block of an allocation: made by `plan_alloc`."""
 
     def __init__(self, specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged], n_rows: int) -> None:
-        self.n_rows = n_rows
         self._specs = specs
         self._fields = [_allocated(path, spec, n_rows) for path, spec in specs.items()]
-        self.nbytes = place(self._fields)
-        self.layouts: list[_native.FieldLayout] = [field.layout() for field in self._fields]
-        self._field_schema: dict[str, dict[str, Any]] | None = None
-
-    @property
-    def field_schema(self) -> dict[str, dict[str, Any]]:
-        """Field -> `schema_dict`, for metadata."""
-        # No cached_property: before Python 3.12 it takes a lock, which a forked child may find held.
-        if self._field_schema is None:
-            self._field_schema = {layout.name: schema_dict(layout) for layout in self.layouts}
-        return self._field_schema
+        super().__init__(self._fields, n_rows)
 
     def tensors(self, reservation: _native.Reservation) -> Any:
         """A TensorDict of writable tensors inside the extent; gives the extent its producer mapping.
