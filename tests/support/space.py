@@ -1,0 +1,16 @@
+"""The accounts of a store."""
+
+from __future__ import annotations
+
+from transferqueue._native import Store
+
+
+def is_settled(store: Store) -> bool:
+    """After a round of cleaning up: nothing is pending, retired or leased, and every byte has one owner."""
+    store.reap()
+    store.reclaim()
+    stats = store.stats()
+    return (
+        stats["pending_bytes"] == stats["retired_bytes"] == stats["leased_bytes"] == 0
+        and stats["used_bytes"] + stats["free_extent_bytes"] == stats["reserved_bytes"]
+    )
