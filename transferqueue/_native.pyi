@@ -215,6 +215,8 @@ class Store:
         """Dead clients found and cleaned now: (owner, pid)."""
     def populate(self, nbytes: int) -> int:
         """Backs and touches up to nbytes more of free space ahead of use; returns bytes populated."""
+    def make_huge(self, nbytes: int) -> int:
+        """Turns the next nbytes of touched memory into huge pages; bytes gone through, 0 for nothing to do now."""
     def trim(self) -> int:
         """Gives the backing of free space back to the system; bytes given back."""
     def clients(self) -> list[dict[str, Any]]:

@@ -125,12 +125,14 @@ class StorageConfig:
         dir: directory for a file-backed payload segment; None: POSIX shared memory. Metadata stays in shared memory.
         index_size: bytes of the metadata index, reserved at once; None: a sixteenth of ``size``, 16 to 256 MiB.
         populate: bytes that the service backs and touches ahead of use (first touches are slow).
+        huge_pages: whether the service turns memory that is in use into huge pages where the kernel has some.
     """
 
     size: int = _key(_storage_size, 2 << 30)
     dir: str | None = _key(_directory, None)
     index_size: int | None = _key(_optional_size, None)
     populate: int = _key(parse_size, 0)
+    huge_pages: bool = _key(_flag, True)
 
 
 @dataclass(frozen=True)

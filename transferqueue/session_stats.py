@@ -39,6 +39,7 @@ class Stats:
         arena_bytes: reserved ahead by processes for small puts.
         retired_bytes: of no row any more; freed when the last view is dropped.
         warm_bytes: free memory that was touched before and is kept for reuse; `trim` gives it back.
+        huge_bytes: payload on huge pages, which make mapping a view cheap; 0 where the system has none to give.
         spilled_bytes: on disk.
         puts, gets: by all processes since the session started.
         rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field).
@@ -54,6 +55,7 @@ class Stats:
     arena_bytes: int
     retired_bytes: int
     warm_bytes: int
+    huge_bytes: int
     spilled_bytes: int
     puts: int
     gets: int

@@ -59,6 +59,7 @@ void bind_store_service(nb::class_<Store>& store) {
   store.def("reclaim", nogil(&Store::reclaim))
       .def("reap", nogil(&Store::reap))
       .def("populate", nogil(&Store::populate), nb::arg("nbytes"))
+      .def("make_huge", nogil(&Store::make_huge), nb::arg("nbytes"))
       .def("trim", nogil(&Store::trim))
       .def("clients", &clients)
       .def("stats", &stats)

@@ -11,7 +11,7 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 1;
+inline constexpr std::uint32_t layout_version = 2;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
 enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4 };
@@ -81,13 +81,16 @@ inline constexpr std::uint32_t max_slots = 1u << 22;
 inline constexpr std::uint32_t table_step_slots = 8192;  // 64 KiB of words
 
 // Payload: header area, then the bytes that spans address (span offset 0 is file offset `payload_data_offset`).
-//     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | punched bytes | 256 | zero | 65536 | span offset 0 ...
+//     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | punched bytes | 256 | collapsed bytes | 320 | huge bytes
+//   384 | zero | 65536 | span offset 0 ...
 // The area is a multiple of every page size in use (4, 16, 64 KiB), so that spans keep their alignment in the file.
 struct PayloadLayout {
   SegmentHeader header;
   Line64 backed_bytes;   // [0, backed) has been fallocated; only grows
   Line64 touched_bytes;  // [0, touched) has been written or populated: warm. A hint: trim lowers it
   Line64 punched_bytes;  // ever punched; while 0, nothing below backed is a hole
+  Line64 collapsed_bytes;  // file bytes [0, collapsed) were made huge pages, or it was tried. A hint: trim lowers it
+  Line64 huge_bytes;       // of these, how many are; for the statistics
 };
 inline constexpr std::uint64_t payload_data_offset = 65536;
 

@@ -38,10 +38,12 @@ static_assert(offsetof(ControlLayout, partition_words) == 4608);
 static_assert(std::is_standard_layout_v<TableLayout> && sizeof(TableLayout) == 128);
 static_assert(offsetof(TableLayout, backed_slots) == 64);
 
-static_assert(std::is_standard_layout_v<PayloadLayout> && sizeof(PayloadLayout) == 256);
+static_assert(std::is_standard_layout_v<PayloadLayout> && sizeof(PayloadLayout) == 384);
 static_assert(offsetof(PayloadLayout, backed_bytes) == 64);
 static_assert(offsetof(PayloadLayout, touched_bytes) == 128);
 static_assert(offsetof(PayloadLayout, punched_bytes) == 192);
+static_assert(offsetof(PayloadLayout, collapsed_bytes) == 256);
+static_assert(offsetof(PayloadLayout, huge_bytes) == 320);
 static_assert(payload_data_offset % 65536 == 0 && payload_data_offset >= sizeof(PayloadLayout));
 
 static_assert(std::is_standard_layout_v<LeaseFileLayout> && sizeof(LeaseFileLayout) == 192);

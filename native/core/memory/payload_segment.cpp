@@ -9,6 +9,7 @@
 #include <new>
 
 #include "core/error.hpp"
+#include "core/memory/huge_pages.hpp"
 #include "core/pause.hpp"
 
 #ifndef MADV_POPULATE_WRITE
@@ -114,6 +115,39 @@ PayloadSegment::FileRange PayloadSegment::pages_around(Span span) const {
   return {offset, end - offset, begin - offset};
 }
 
+PayloadSegment::FileRange PayloadSegment::huge_pages_around(Span span) const {
+  const FileRange pages = pages_around(span);
+  const std::uint64_t unit = huge_pages::nbytes();
+  if (unit == 0 || span.nbytes < unit) return pages;
+  const std::uint64_t offset = round_down(pages.offset, unit);
+  const std::uint64_t end = std::min(round_up(pages.offset + pages.nbytes, unit), payload_data_offset + payload_bytes_);
+  return {offset, end - offset, pages.lead_nbytes + (pages.offset - offset)};
+}
+
+std::uint64_t PayloadSegment::make_huge(std::uint64_t nbytes) {
+  constexpr int attempts = 3;         // at a page that the kernel uses right now
+  constexpr int hopeless_after = 64;  // pages in a row: this kernel or file system has none
+  const std::uint64_t unit = huge_pages::nbytes();
+  if (unit == 0 || failures_.load(std::memory_order_relaxed) >= hopeless_after) return 0;
+  const std::uint64_t end = round_down(payload_data_offset + std::min(touched_bytes(), payload_bytes_), unit);
+  std::uint64_t done = 0;
+  for (std::uint64_t begin = at().collapsed_bytes.value.load(std::memory_order_relaxed); begin < end && done < nbytes;
+       begin += unit, done += unit) {
+    const huge_pages::Collapse outcome = huge_pages::collapse(writable_.data() + begin);
+    if (outcome == huge_pages::Collapse::made) {
+      failures_.store(0, std::memory_order_relaxed);
+      at().huge_bytes.value.fetch_add(unit, std::memory_order_relaxed);
+    } else {
+      const int failures = failures_.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (outcome == huge_pages::Collapse::later && failures % attempts != 0) return done;  // the next call tries again
+    }
+    raise_to(at().collapsed_bytes.value, begin + unit, std::memory_order_relaxed);
+  }
+  return done;
+}
+
+std::uint64_t PayloadSegment::huge_bytes() const noexcept { return at().huge_bytes.value.load(std::memory_order_relaxed); }
+
 std::uint64_t PayloadSegment::populate(Span span) {
   if (span.nbytes == 0) return 0;
   const FileRange range = pages_around(span);
@@ -144,6 +178,10 @@ std::uint64_t PayloadSegment::punch(Span span) {
   const std::uint64_t end = round_down(payload_data_offset + span.offset + span.nbytes, page_bytes());
   if (end <= begin) return 0;
   lower_to(at().touched_bytes.value, span.offset);
+  if (const std::uint64_t unit = huge_pages::nbytes(); unit != 0) {
+    lower_to(at().collapsed_bytes.value, round_down(begin, unit));
+    lower_to(at().huge_bytes.value, round_down(begin, unit));
+  }
   at().punched_bytes.value.fetch_add(end - begin, std::memory_order_release);  // first: a hole is never unannounced
   if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                   static_cast<off_t>(end - begin)) != 0) {

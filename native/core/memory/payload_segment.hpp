@@ -35,6 +35,10 @@ class PayloadSegment {
   // Touches the pages of a free span ahead of use (MADV_POPULATE_WRITE; where the kernel lacks it, one read per page, which
   // also makes tmpfs clear the page). Contents do not change. Returns the bytes touched. Error(storage_full) without room.
   std::uint64_t populate(Span span);
+  // Turns the next `nbytes` of what is touched into huge pages (huge_pages.hpp). Returns the bytes it went through, those that
+  // the kernel would not make huge included; 0: nothing is left to do, or not now. For the service, one caller at a time.
+  std::uint64_t make_huge(std::uint64_t nbytes);
+  std::uint64_t huge_bytes() const noexcept;
   // Gives the whole pages inside a span that the caller owns (reserved, so that nobody else may use it) back to the system;
   // their bytes become zero. `back` undoes it before the span is free again or used. Bytes punched.
   std::uint64_t punch(Span span);
@@ -56,6 +60,8 @@ class PayloadSegment {
     std::uint64_t lead_nbytes;  // the span begins so far behind `offset`
   };
   FileRange pages_around(Span span) const;
+  // The same out to whole huge pages where the span is large enough to have some, so that its ends are mapped as they are too.
+  FileRange huge_pages_around(Span span) const;
   const std::string& name() const noexcept { return name_; }
 
  private:
@@ -65,6 +71,7 @@ class PayloadSegment {
   std::string name_;
   FileDescriptor fd_;
   std::uint64_t payload_bytes_ = 0;
+  std::atomic<int> failures_{0};  // of collapses in a row. Relaxed: a count
   SharedMapping writable_;
   SharedMapping readable_;
 };

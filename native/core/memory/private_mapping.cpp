@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/memory/fork_gate.hpp"
+#include "core/memory/huge_pages.hpp"
 #include "core/memory/mapping_budget.hpp"
 #include "core/pause.hpp"
 
@@ -32,11 +33,11 @@ std::uint64_t offset_in_block(Span block, std::uint64_t offset, std::uint64_t nb
 PrivateMapping::PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease)
     : payload_(std::move(payload)), lease_(std::move(lease)), block_(block) {
   require_valid(lease_, *payload_);
-  const PayloadSegment::FileRange range = payload_->pages_around(block);
+  const PayloadSegment::FileRange range = payload_->huge_pages_around(block);
   mapping_budget::acquire();
   TQ_PAUSE_NOTHROW("view.before_map");
-  void* base = ::mmap(nullptr, range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload_->fd(),
-                      static_cast<off_t>(range.offset));
+  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload_->fd(),
+                                    range.offset);
   if (base == MAP_FAILED) {
     const int error = errno;
     mapping_budget::release();

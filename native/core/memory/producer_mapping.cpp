@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/memory/fork_gate.hpp"
+#include "core/memory/huge_pages.hpp"
 #include "core/memory/mapping_budget.hpp"
 #include "core/pause.hpp"
 
@@ -51,10 +52,10 @@ ProducerMapping::ProducerMapping(std::shared_ptr<const PayloadSegment> payload, 
       extent_(extent),
       give_back_(std::move(give_back)),
       node_(std::make_unique<GiveBackQueue::Node>(GiveBackQueue::Node{extent, nullptr})) {
-  const PayloadSegment::FileRange range = payload_->pages_around(extent.span);
+  const PayloadSegment::FileRange range = payload_->huge_pages_around(extent.span);
   mapping_budget::acquire();
-  void* base = ::mmap(nullptr, range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, payload_->fd(),
-                      static_cast<off_t>(range.offset));
+  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, payload_->fd(),
+                                    range.offset);
   if (base == MAP_FAILED) {
     const int error = errno;
     mapping_budget::release();
@@ -156,7 +157,7 @@ void ProducerMapping::unmap() noexcept {
 
 bool ProducerMapping::make_private() noexcept {
   constexpr int flags = MAP_PRIVATE | MAP_NORESERVE;
-  const auto offset = static_cast<off_t>(payload_->pages_around(extent_.span).offset);
+  const auto offset = static_cast<off_t>(payload_->huge_pages_around(extent_.span).offset);
   // A trial elsewhere first: where private mappings are charged, MAP_FIXED may remove the old mapping and then fail.
   void* trial = ::mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE, flags, payload_->fd(), offset);
   if (trial == MAP_FAILED) return false;

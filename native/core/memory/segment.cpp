@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/memory/huge_pages.hpp"
 
 namespace tq {
 
@@ -38,7 +39,7 @@ void FileDescriptor::reset() noexcept {
 
 SharedMapping::SharedMapping(int fd, std::uint64_t offset, std::uint64_t nbytes, Access access, const std::string& name) {
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* data = ::mmap(nullptr, nbytes, protection, MAP_SHARED | MAP_NORESERVE, fd, static_cast<off_t>(offset));
+  void* data = huge_pages::map_file(nbytes, protection, MAP_SHARED | MAP_NORESERVE, fd, offset);
   if (data == MAP_FAILED) throw Error::system("cannot map " + std::to_string(nbytes) + " bytes of the " + name, errno);
   data_ = static_cast<std::byte*>(data);
   nbytes_ = nbytes;

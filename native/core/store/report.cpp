@@ -54,6 +54,11 @@ std::uint64_t Store::populate(std::uint64_t nbytes) {
   return populate_ahead(*attachment_, call.index(), nbytes);
 }
 
+std::uint64_t Store::make_huge(std::uint64_t nbytes) {
+  const Call call(*attachment_);
+  return attachment_->payload->make_huge(nbytes);
+}
+
 std::uint64_t Store::trim() {
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
@@ -105,6 +110,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"reserved_bytes", index.reserved_bytes},
           {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + retired + this
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
+          {"huge_bytes", attachment_->payload->huge_bytes()},
           {"spilled_bytes", 0},  // nothing spills yet
           {"puts", index.puts},
           {"gets", attachment_->control->gets().load(std::memory_order_relaxed)},

@@ -89,6 +89,7 @@ class Store {
   std::uint64_t reclaim();
   std::vector<std::pair<OwnerId, std::int64_t>> reap();
   std::uint64_t populate(std::uint64_t nbytes);
+  std::uint64_t make_huge(std::uint64_t nbytes);
   std::uint64_t trim();
   std::vector<ClientReport> clients();
   std::vector<std::pair<std::string, std::uint64_t>> stats();

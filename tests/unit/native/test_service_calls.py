@@ -22,7 +22,16 @@ def resident_bytes(session: ns.NativeSession) -> int:
 def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
     names = {
         *("total_bytes", "used_bytes", "live_bytes", "free_bytes", "leased_bytes", "pending_bytes", "arena_bytes"),
-        *("retired_bytes", "warm_bytes", "spilled_bytes", "puts", "gets", "index_used_bytes", "index_total_bytes"),
+        *(
+            "retired_bytes",
+            "warm_bytes",
+            "huge_bytes",
+            "spilled_bytes",
+            "puts",
+            "gets",
+            "index_used_bytes",
+            "index_total_bytes",
+        ),
         *("rows", "reserved_bytes", "free_extent_bytes"),
     }
     data = {"a": np.ones((4, 65536), np.uint8)}

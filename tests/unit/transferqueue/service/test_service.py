@@ -28,6 +28,7 @@ class Store:
     def __init__(self) -> None:
         self.ticks = 0
         self.populated = 0
+        self.left_to_make_huge = 40 << 20
         self.error: Exception | None = None
 
     def reap(self) -> list[tuple[int, int]]:
@@ -42,6 +43,11 @@ class Store:
     def populate(self, nbytes: int) -> int:
         granted = min(nbytes, (100 << 20) - self.populated)
         self.populated += granted
+        return granted
+
+    def make_huge(self, nbytes: int) -> int:
+        granted = min(nbytes, self.left_to_make_huge)
+        self.left_to_make_huge -= granted
         return granted
 
 
@@ -96,6 +102,21 @@ def test_the_dead_are_counted_and_memory_is_touched_ahead(paths: SessionPaths) -
     # 100 MiB is all there is: populating ends there.
     wait_for(lambda: store.populated == 100 << 20)
     assert found.reaped == 1
+    found.stop()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_memory_in_use_is_made_huge_in_steps_unless_forbidden(paths: SessionPaths, wanted: bool) -> None:
+    store = Store()
+    before = store.left_to_make_huge
+    found = service(paths, store, **{"storage.huge_pages": wanted})
+    found.start()
+    if wanted:
+        wait_for(lambda: store.left_to_make_huge == 0)
+        assert store.ticks < 20  # it rests between the steps, and long when nothing is left
+    else:
+        wait_for(lambda: store.ticks > 1)
+        assert store.left_to_make_huge == before
     found.stop()
 
 
