@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Meta = TypeVar("Meta")
 # publish(reservation, layouts, schemas, batch info, tags), then () -> metadata
-Publish = Callable[["Reservation", list[FieldLayout], dict[str, Any], dict[str, Any], Any], Callable[[], Meta]]
+Publish = Callable[["Reservation", list[FieldLayout], dict[str, bytes], dict[str, Any], Any], Callable[[], Meta]]
 Reserve = Callable[[int], "Reservation"]
 
 _PAGE = 4096
@@ -109,7 +109,7 @@ class Allocation(Generic[Meta]):
                     fields=tuple(sorted(clash)),
                 )
         layouts = list(self._plan.layouts)
-        schemas = dict(self._plan.field_schema)
+        schemas = dict(self._plan.schemas)
         info: dict[str, Any] = {}
         try:
             self._plan.finish(self._reservation)
@@ -120,7 +120,7 @@ class Allocation(Generic[Meta]):
                     reservation = self._copy_to(self._reserve(base + added.nbytes))
                 added.write(_Behind(reservation, base))  # type: ignore[arg-type]  # writes through two methods only
                 layouts += [_moved(layout, base) for layout in added.layouts]
-                schemas |= added.field_schema
+                schemas |= added.schemas
             if added is not None:
                 info = added.batch_info
             # Dropped first: tensors that nobody else holds need no remapping.

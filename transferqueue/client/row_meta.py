@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,9 +83,15 @@ class Coverage:
             layout = self._resolved.layout(number, block)
             if layout is None:
                 continue
-            schema = FieldSchema.of(schema_dict(layout))
+            schema = stored_schema(layout.schema)
             merged = schema if merged is None else merge_schemas(merged, schema)
         return merged or FieldSchema()
+
+
+@lru_cache(maxsize=4096)
+def stored_schema(raw: bytes) -> FieldSchema:
+    """What metadata says of a stored field; cached, since a training loop has the same few types for ever."""
+    return FieldSchema.of(schema_dict(raw))
 
 
 def merge_schemas(left: FieldSchema, right: FieldSchema) -> FieldSchema:

@@ -22,7 +22,7 @@ from transferqueue.client.core import (
 )
 from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
-from transferqueue.client.row_meta import batch_meta
+from transferqueue.client.row_meta import batch_meta, stored_schema
 from transferqueue.codec import PutPlan, plan_alloc, plan_put
 from transferqueue.config import format_size
 from transferqueue.errors import SchemaMismatchError, StorageFullError
@@ -84,11 +84,11 @@ class WriteCalls(ReadCalls):
             refuse_constants_only(plan, rows)
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
-                made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan), ready=False)
+                made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan.schemas), ready=False)
                 made.extra_info = dict(plan.batch_info)
                 return made
             done = yield from self._stored(plan, timeout, partition, count=rows)
-            made = batch_meta(self.session, partition, as_indexes(done.indexes), _schemas(plan), ready=True)
+            made = batch_meta(self.session, partition, as_indexes(done.indexes), _schemas(plan.schemas), ready=True)
             made.extra_info = dict(plan.batch_info)
             return made
         target = self._target(metadata, partition_id, "put")
@@ -164,7 +164,7 @@ class WriteCalls(ReadCalls):
         def publish(
             reservation: Reservation,
             layouts: list[FieldLayout],
-            schemas: dict[str, Any],
+            schemas: dict[str, bytes],
             info: dict[str, Any],
             tags: Any,
         ) -> Any:
@@ -181,10 +181,10 @@ class WriteCalls(ReadCalls):
             )
             return lambda: answer(as_indexes(done.indexes), schemas, info, tags if any(encoded) else None)
 
-        def answer(found: Indexes, schemas: dict[str, Any], info: dict[str, Any], tags: Any) -> Any:
+        def answer(found: Indexes, schemas: dict[str, bytes], info: dict[str, Any], tags: Any) -> Any:
             if listed is not None:
                 return self._kv_meta(listed, partition, found, info)
-            plain = {name: FieldSchema.of(schema) for name, schema in schemas.items()}
+            plain = _schemas(schemas)
             if metadata is not None:
                 metadata.add_schema(plain)
                 metadata.extra_info.update(info)
@@ -241,7 +241,7 @@ class WriteCalls(ReadCalls):
         return names[0] if names else check_partition(partition_id)
 
     def _add_fields(self, metadata: BatchMeta, real: BatchMeta, plan: PutPlan, partition: str) -> None:
-        schemas = _schemas(plan)
+        schemas = _schemas(plan.schemas)
         was_ready = metadata.is_ready or not (set(metadata.field_names) - schemas.keys())
         metadata.add_schema(schemas, set_all_ready=was_ready and bool(plan.layouts))
         metadata.extra_info.update(plan.batch_info)
@@ -324,8 +324,8 @@ def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
     return encoded if any(encoded) else []
 
 
-def _schemas(plan: PutPlan) -> dict[str, FieldSchema]:
-    return {name: FieldSchema.of(schema) for name, schema in plan.field_schema.items()}
+def _schemas(raw: Mapping[str, bytes]) -> dict[str, FieldSchema]:
+    return {name: stored_schema(schema) for name, schema in raw.items()}
 
 
 def check_batch(data: Any) -> None:

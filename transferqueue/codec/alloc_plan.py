@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,9 +82,32 @@ def plan_alloc(fields: Mapping[Any, Any], n_rows: int) -> AllocPlan:
             rows, rows of `Jagged` without bytes (a size of 0 in its row_shape), two fields of one name.
         StorageFullError: more bytes than any store can hold.
     """
+    if all(_is_plain(spec) for spec in fields.values()):
+        return _plan_of_dense(tuple(fields.items()), n_rows)
+    return _planned(fields.items(), n_rows)
+
+
+def _is_plain(spec: Any) -> bool:
+    """A description that equals another one only if both mean the same (4 == 4.0 == np.int64(4))."""
+    return (
+        type(spec) is tuple
+        and len(spec) == 2
+        and type(spec[0]) is tuple
+        and all(type(size) is int for size in spec[0])
+        and type(spec[1]) is torch.dtype
+    )
+
+
+@lru_cache(maxsize=256)
+def _plan_of_dense(fields: tuple[tuple[Any, Any], ...], n_rows: int) -> AllocPlan:
+    # A loop allocates the same fields at every step, and a plan of dense fields holds nothing of one allocation.
+    return _planned(fields, n_rows)
+
+
+def _planned(fields: Iterable[tuple[Any, Any]], n_rows: int) -> AllocPlan:
     specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged] = {}
     names: set[str] = set()
-    for key, spec in fields.items():
+    for key, spec in fields:
         path = tuple(check_name(part) for part in key) if isinstance(key, tuple) else (check_name(key),)
         name = "/".join(path)
         if not path or name in names:

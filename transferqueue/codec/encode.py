@@ -14,7 +14,7 @@ from transferqueue.codec import schema as forms
 from transferqueue.codec.dense import encode_dense, encode_dense_rows, row_mismatch
 from transferqueue.codec.dtypes import torch_name_of_numpy
 from transferqueue.codec.encoded_field import EncodedField
-from transferqueue.codec.field_tree import Leaf, RowList, leaves
+from transferqueue.codec.field_tree import Leaf, RowList, leaves, stack_values
 from transferqueue.codec.put_plan import PutPlan
 from transferqueue.codec.python_columns import encode_numpy, encode_rows
 from transferqueue.codec.ragged import encode_nested, encode_stack
@@ -61,7 +61,7 @@ def encode_column(leaf: Leaf, value: Any, n_rows: int) -> EncodedField | None:
     if isinstance(value, RowList):
         return _encode_row_list(leaf, value)
     if isinstance(value, NonTensorStack):
-        value = value.tolist()
+        value = stack_values(value)
     elif is_non_tensor(value):
         # tensordict wraps a numpy array of the batch's length into one NonTensorData: it is a column all the same.
         data = value.data

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from transferqueue import _native
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SchemaMismatchError
 
 VERSION = 1
@@ -106,15 +105,15 @@ def read_schema(raw: bytes) -> BlockSchema:
     return schema
 
 
-def schema_dict(layout: _native.FieldLayout) -> dict[str, Any]:
-    """The part of a layout's schema that metadata carries: plain strings, ints and bools.
+def schema_dict(raw: bytes) -> dict[str, Any]:
+    """The part of a stored schema that metadata carries: plain strings, ints and bools.
 
     Returns:
         ``dtype`` (torch dtype name, None for Python and numpy rows and where dtypes differ from row to row), ``shape``
         (of one row, list; -1 for a size that differs; None where rows have no shape or differ in rank), ``is_nested``
         (rows may differ in shape) and ``is_non_tensor``.
     """
-    schema = read_schema(layout.schema)
+    schema = read_schema(raw)
     tensors = schema.form in TENSOR_FORMS
     return {
         "dtype": schema.dtype if tensors else None,

@@ -55,7 +55,7 @@ def test_its_schema_is_that_of_a_put() -> None:
     assert [(a.name, a.schema, a.kind, a.data_nbytes) for a in allocated.layouts] == [
         (b.name, b.schema, b.kind, b.data_nbytes) for b in put.layouts
     ]
-    assert allocated.field_schema == put.field_schema
+    assert allocated.schemas == put.schemas
 
 
 def test_tensors_die_with_the_last_reference() -> None:

@@ -15,7 +15,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, Ten
 
 from tests.unit.codec.compare import assert_same_rows, jagged, put_get, put_get_column, rows_of, same
 from tests.unit.codec.fake_native import FakeReservation, FakeStore
-from transferqueue.codec import decode, decode_empty, plan_put
+from transferqueue.codec import decode, decode_empty, plan_put, schema_dict
 from transferqueue.errors import PickleNotAllowedError, RowDecodeError
 
 BOTH = pytest.mark.parametrize("copy_below", [1, 1 << 30], ids=["viewed", "copied"])
@@ -37,7 +37,7 @@ def test_field_case_14_bfloat16_is_bit_exact_and_two_bytes_wide(copy_below: int)
 def test_field_case_17_one_scalar_per_row(copy_below: int) -> None:
     x = torch.tensor([1.5, 2.5, -3.0, 4.0])
     plan = plan_put({"x": x})
-    assert plan.field_schema["x"]["shape"] == []
+    assert schema_dict(plan.schemas["x"])["shape"] == []
     out = put_get({"x": x}, copy_below=copy_below)
     assert same(out["x"], x)
     assert out["x"].tolist() == [1.5, 2.5, -3.0, 4.0]
@@ -78,7 +78,7 @@ def test_field_case_19_no_fields_and_no_rows() -> None:
     plan = plan_put(TensorDict({key: batch[key] for key in ("x", "j")}, [0]))
     assert plan.n_rows == 0
     plan.write(FakeReservation(plan.nbytes))  # type: ignore[arg-type]
-    out = decode_empty(plan_put(batch, 0).field_schema)
+    out = decode_empty({name: schema_dict(raw) for name, raw in plan_put(batch, 0).schemas.items()})
     assert out.batch_size == (0,)
     assert (out["x"].shape, out["x"].dtype) == ((0, 3), torch.int32)
     assert (out["j"].size(0), out["j"].dtype, out["j"].layout) == (0, torch.bfloat16, torch.jagged)
@@ -161,7 +161,7 @@ def test_field_case_26_the_type_follows_what_was_put_never_the_lengths(copy_belo
 
 def test_field_case_27_schemas_are_plain_ints() -> None:
     batch = TensorDict({"j": jagged(3, 1, rest=(2,)), "t": jagged(3, 1, rest=(2,), dim=2), "x": torch.ones(2, 5)}, [2])
-    schema = plan_put(batch).field_schema
+    schema = {name: schema_dict(raw) for name, raw in plan_put(batch).schemas.items()}
     assert schema["j"] == {"dtype": "float32", "shape": [-1, 2], "is_nested": True, "is_non_tensor": False}
     assert schema["t"]["shape"] == [2, -1]
     assert json.loads(json.dumps(schema)) == schema
@@ -449,7 +449,12 @@ def test_field_case_43_the_schema_describes_what_is_stored() -> None:
     store = FakeStore()
     store.put(plan_put({"x": ["file://1", "file://2", "file://3"]}))
     plan = plan_put({"x": torch.arange(4.0)[None]})
-    assert plan.field_schema["x"] == {"dtype": "float32", "shape": [4], "is_nested": False, "is_non_tensor": False}
+    assert schema_dict(plan.schemas["x"]) == {
+        "dtype": "float32",
+        "shape": [4],
+        "is_nested": False,
+        "is_non_tensor": False,
+    }
     store.put(plan, rows=[1])
     out = decode(store.resolve(range(3)), mode="cow", copy_below=1, allow_pickle=False)[0]  # type: ignore[arg-type]
     assert_same_rows(out.get("x"), ["file://1", torch.arange(4.0), "file://3"])

@@ -72,7 +72,7 @@ def test_metadata_reads_every_kind() -> None:
     plan = plan_put(
         {"d": torch.ones(2, 3).bool(), "s": strided, "u": ["a", "b"], "t": [torch.ones(1), torch.ones(2, 2)]}
     )
-    fields = {layout.name: FieldSchema.of(schema_dict(layout)) for layout in plan.layouts}
+    fields = {layout.name: FieldSchema.of(schema_dict(layout.schema)) for layout in plan.layouts}
     assert fields["d"] == FieldSchema("bool", (3,))
     assert fields["s"] == FieldSchema("float32", (-1, -1), is_nested=True)
     assert fields["u"] == FieldSchema(is_non_tensor=True)
