@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "core/memory/kept_mappings.hpp"
 #include "core/memory/segment.hpp"
 #include "core/types.hpp"
 
@@ -53,6 +54,7 @@ class PayloadSegment {
   void note_touched(Span span) noexcept;
 
   int fd() const noexcept { return fd_.get(); }
+  KeptMappings& kept() const noexcept { return *kept_; }
   // Whole pages around a span, as a range of file offsets (page aligned), for mappings of its own.
   struct FileRange {
     std::uint64_t offset;       // in the file
@@ -72,6 +74,7 @@ class PayloadSegment {
   FileDescriptor fd_;
   std::uint64_t payload_bytes_ = 0;
   std::atomic<int> failures_{0};  // of collapses in a row. Relaxed: a count
+  std::unique_ptr<KeptMappings> kept_;
   SharedMapping writable_;
   SharedMapping readable_;
 };

@@ -28,25 +28,44 @@ std::uint64_t offset_in_block(Span block, std::uint64_t offset, std::uint64_t nb
   return offset;
 }
 
+std::byte* fresh_mapping(const PayloadSegment& payload, const PayloadSegment::FileRange& range) {
+  mapping_budget::acquire();
+  TQ_PAUSE_NOTHROW("view.before_map");
+  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload.fd(), range.offset);
+  if (base != MAP_FAILED) return static_cast<std::byte*>(base);
+  const int error = errno;
+  mapping_budget::release();
+  if (error == ENOMEM) throw MappingLimitError("no memory for a private mapping of " + std::to_string(range.nbytes) + " bytes");
+  throw Error::system("cannot map a view of the " + payload.name(), error);
+}
+
+std::byte* map_range(const PayloadSegment& payload, const PayloadSegment::FileRange& range) {
+  if (std::byte* kept = payload.kept().take(range.offset, range.nbytes)) return kept;
+  try {
+    return fresh_mapping(payload, range);
+  } catch (const MappingLimitError&) {
+    if (payload.kept().count() == 0) throw;
+  }
+  payload.kept().clear();  // what is in use comes before what is kept
+  return fresh_mapping(payload, range);
+}
+
 }  // namespace
 
 PrivateMapping::PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease)
     : payload_(std::move(payload)), lease_(std::move(lease)), block_(block) {
   require_valid(lease_, *payload_);
   const PayloadSegment::FileRange range = payload_->huge_pages_around(block);
-  mapping_budget::acquire();
-  TQ_PAUSE_NOTHROW("view.before_map");
-  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload_->fd(),
-                                    range.offset);
-  if (base == MAP_FAILED) {
-    const int error = errno;
-    mapping_budget::release();
-    if (error == ENOMEM) throw MappingLimitError("no memory for a private mapping of " + std::to_string(range.nbytes) + " bytes");
-    throw Error::system("cannot map a view of the " + payload_->name(), error);
-  }
-  base_ = static_cast<std::byte*>(base);
+  base_ = map_range(*payload_, range);
   mapped_nbytes_ = range.nbytes;
   lead_nbytes_ = range.lead_nbytes;
+  if (range.nbytes < mapping_keeper::worth_keeping_nbytes || !mapping_keeper::start()) return;
+  try {
+    node_ = std::make_unique<mapping_keeper::Node>(
+        mapping_keeper::Node{payload_, {base_, range.offset, range.nbytes}, nullptr});
+  } catch (const std::bad_alloc&) {
+    // Then it is not kept.
+  }
 }
 
 std::shared_ptr<PrivateMapping> PrivateMapping::map(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease) {
@@ -56,8 +75,12 @@ std::shared_ptr<PrivateMapping> PrivateMapping::map(std::shared_ptr<const Payloa
 
 PrivateMapping::~PrivateMapping() {
   TQ_PAUSE_NOTHROW("view.before_unmap");
-  ::munmap(base_, mapped_nbytes_);
-  mapping_budget::release();
+  if (node_ && mapping_keeper::running()) {
+    mapping_keeper::retire(std::move(node_));
+  } else {
+    ::munmap(base_, mapped_nbytes_);
+    mapping_budget::release();
+  }
   TQ_PAUSE_NOTHROW("view.unmapped");  // the lease is still held
 }
 
@@ -66,7 +89,9 @@ std::byte* PrivateMapping::at(std::uint64_t offset, std::uint64_t nbytes) const 
 }
 
 void PrivateMapping::after_fork_in_child() noexcept {
-  if (!lease_.valid()) ::mprotect(base_, mapped_nbytes_, PROT_NONE);
+  if (lease_.valid()) return;
+  ::mprotect(base_, mapped_nbytes_, PROT_NONE);
+  node_.reset();
 }
 
 namespace {

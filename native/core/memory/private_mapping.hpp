@@ -2,8 +2,9 @@
 // that the process writes becomes its own. Two mappings never share a private page, so what one view's owner writes reaches
 // nobody. An unwritten page shows the shared bytes, hence the block's lease lives as long as the mapping.
 //
-// The destructor unmaps and then releases the lease: no lock, no transaction, allowed on any thread, in the garbage collector
-// and at interpreter exit. In that order: after the release the bytes may become somebody else's.
+// The destructor unmaps (or queues the mapping to be kept: kept_mappings.hpp) and then releases the lease: no lock, no
+// transaction, allowed on any thread, in the garbage collector and at interpreter exit. In that order: after the release the
+// bytes may become somebody else's.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "core/memory/fork_registry.hpp"
+#include "core/memory/kept_mappings.hpp"
 #include "core/memory/lease.hpp"
 #include "core/memory/mapping_budget.hpp"
 #include "core/memory/payload_segment.hpp"
@@ -36,7 +38,8 @@ class PrivateMapping final : public ForkParticipant {
   std::shared_ptr<const PayloadSegment> payload_;
   BlockLease lease_;
   Span block_;
-  std::byte* base_ = nullptr;  // page aligned
+  std::unique_ptr<mapping_keeper::Node> node_;  // null: unmapped at once
+  std::byte* base_ = nullptr;                   // page aligned
   std::uint64_t mapped_nbytes_ = 0;
   std::uint64_t lead_nbytes_ = 0;
 };
