@@ -6,7 +6,7 @@ Bytes named by addresses are kept alive by the caller for the duration of the ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ import numpy.typing as npt
 DENSE: int  # FieldLayout kinds
 RAGGED: int
 COLUMN: int
+COLUMN_DENSE: int  # kinds of columns read whole
+COLUMN_RAGGED: int
+COLUMN_BYTES: int
 LAYOUT_VERSION: int
 BUILD_FINGERPRINT: int
 PAUSE_POINTS: bool  # pause points are compiled in
@@ -61,6 +64,13 @@ class Reservation:
     def abandon(self) -> None:
         """Gives the space back now, or when the last producer tensor dies."""
 
+class ColumnTypes:
+    """How fields are read whole, by the bytes of their schema; asked of `describe` once per schema."""
+
+    def __init__(self, describe: Callable[[bytes], Any]) -> None:
+        """`describe(schema)` returns None (the codec reads such fields) or (COLUMN_* kind, DLPack type code, bits,
+        shape of a dense row or of one step of the ragged dimension, whether that is a row's first, tag)."""
+
 class Resolved:
     """Rows x fields at one snapshot, leased while this object or a view made from it is alive."""
 
@@ -69,7 +79,24 @@ class Resolved:
     indexes: Indexes  # by key: -1 where unknown
     gone: Indexes  # positions of rows that do not exist
     fields: list[str]
+    n_rows: int
+    complete: bool  # every requested row exists and has every field
     n_blocks: int
+    def columns(
+        self, types: ColumnTypes, fields: Sequence[str], *, views: bool, shared: bool, copy_below: int
+    ) -> tuple[list[Any], list[Any], int, int]:
+        """Whole columns of all requested rows, in one pass and one copy.
+
+        Per field None (rows missing, or of types that cannot be read as one column here), or (kind, tag of the first
+        row's type, DLPack capsule), for COLUMN_RAGGED with three more: number of its offsets in the second list,
+        shortest and longest row in steps. The capsule is a row-major tensor: dense [rows, *row shape]; ragged [steps,
+        *step shape]; bytes uint8 [nbytes], rows one after another; None without bytes. Rows that differ in the size
+        of their first dimension only become COLUMN_RAGGED.
+
+        Second: int64 [rows + 1] capsules, one for all fields with equal offsets. Then bytes viewed and bytes copied:
+        one stretch of at least `copy_below` bytes is viewed (see `view`), unless `views` is false or no mapping can be
+        made; the rest is gathered, into memory of its own for each field. CorruptSegmentError: rows that are not what
+        their type says."""
     def pieces(self, field: int) -> npt.NDArray[np.int64]:
         """int64 [p, 4]: first requested row, count, block, row in block; rows not covered are not ready."""
     def piece_list_id(self, field: int) -> int:

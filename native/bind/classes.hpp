@@ -7,6 +7,7 @@ namespace tq::bind {
 
 void bind_field_layout(nanobind::module_& module);
 void bind_reservation(nanobind::module_& module);
+void bind_column_types(nanobind::module_& module);
 void bind_resolved(nanobind::module_& module);
 void bind_publish_result(nanobind::module_& module);
 void bind_row_listing(nanobind::module_& module);

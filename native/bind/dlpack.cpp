@@ -1,5 +1,7 @@
 #include "bind/dlpack.hpp"
 
+#include <utility>
+
 namespace nb = nanobind;
 
 namespace tq::bind {
@@ -36,17 +38,15 @@ struct DLManagedTensor {
 static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensor) == 64, "the DLPack ABI on 64-bit systems");
 
 constexpr std::int32_t device_cpu = 1;
-constexpr std::uint8_t code_uint = 1;
 constexpr const char* capsule_name = "dltensor";  // renamed "used_dltensor" by whoever takes the tensor
 
-struct Bytes {
+struct Exported {
   DLManagedTensor managed{};
-  std::int64_t shape = 0;
-  std::int64_t stride = 1;
+  std::vector<std::int64_t> shape;
   std::shared_ptr<void> owner;
 };
 
-void delete_bytes(DLManagedTensor* managed) { delete static_cast<Bytes*>(managed->manager_ctx); }
+void delete_exported(DLManagedTensor* managed) { delete static_cast<Exported*>(managed->manager_ctx); }
 
 void delete_capsule(PyObject* capsule) {
   if (!PyCapsule_IsValid(capsule, capsule_name)) return;  // taken: the tensor owns the bytes now
@@ -56,17 +56,27 @@ void delete_capsule(PyObject* capsule) {
 
 }  // namespace
 
-nb::object to_capsule(void* data, std::uint64_t nbytes, std::shared_ptr<void> owner) {
-  auto bytes = std::make_unique<Bytes>();
-  bytes->shape = static_cast<std::int64_t>(nbytes);
-  bytes->owner = std::move(owner);
-  bytes->managed.dl_tensor = DLTensor{data, {device_cpu, 0}, 1, {code_uint, 8, 1}, &bytes->shape, &bytes->stride, 0};
-  bytes->managed.manager_ctx = bytes.get();
-  bytes->managed.deleter = delete_bytes;
-  nb::object capsule = nb::steal(PyCapsule_New(&bytes->managed, capsule_name, delete_capsule));
+nb::object to_capsule(void* data, ElementType type, std::vector<std::int64_t> shape, std::shared_ptr<void> owner) {
+  auto exported = std::make_unique<Exported>();
+  exported->shape = std::move(shape);
+  exported->owner = std::move(owner);
+  DLTensor& tensor = exported->managed.dl_tensor;
+  tensor.data = data;
+  tensor.device = {device_cpu, 0};
+  tensor.ndim = static_cast<std::int32_t>(exported->shape.size());
+  tensor.dtype = {type.code, type.bits, 1};
+  tensor.shape = exported->shape.data();
+  tensor.strides = nullptr;  // row-major
+  exported->managed.manager_ctx = exported.get();
+  exported->managed.deleter = delete_exported;
+  nb::object capsule = nb::steal(PyCapsule_New(&exported->managed, capsule_name, delete_capsule));
   if (!capsule.is_valid()) throw nb::python_error();
-  (void)bytes.release();
+  (void)exported.release();
   return capsule;
+}
+
+nb::object to_capsule(void* data, std::uint64_t nbytes, std::shared_ptr<void> owner) {
+  return to_capsule(data, ElementType{}, {static_cast<std::int64_t>(nbytes)}, std::move(owner));
 }
 
 }  // namespace tq::bind

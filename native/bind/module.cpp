@@ -14,6 +14,7 @@ NB_MODULE(_native, module) {
   tq::bind::register_errors();
   tq::bind::bind_field_layout(module);
   tq::bind::bind_reservation(module);
+  tq::bind::bind_column_types(module);
   tq::bind::bind_resolved(module);
   tq::bind::bind_publish_result(module);
   tq::bind::bind_row_listing(module);

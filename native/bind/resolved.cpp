@@ -8,6 +8,7 @@
 #include "bind/arrays.hpp"
 #include "bind/bytes.hpp"
 #include "bind/classes.hpp"
+#include "bind/columns.hpp"
 #include "bind/dlpack.hpp"
 #include "bind/gil.hpp"
 #include "bind/text.hpp"
@@ -84,7 +85,11 @@ void bind_resolved(nb::module_& module) {
       .def_prop_ro("indexes", [](const Resolved& self) { return to_array(self.resolution().indexes); }, nb::rv_policy::automatic)
       .def_prop_ro("gone", [](const Resolved& self) { return to_array(self.resolution().gone); }, nb::rv_policy::automatic)
       .def_prop_ro("fields", [](const Resolved& self) { return to_list(self.resolution().fields); })
+      .def_prop_ro("n_rows", [](const Resolved& self) { return self.resolution().indexes.size(); })
+      .def_prop_ro("complete", &Resolved::complete)
       .def_prop_ro("n_blocks", [](const Resolved& self) { return self.resolution().blocks.size(); })
+      .def("columns", &columns, nb::arg("types"), nb::arg("fields"), nb::kw_only(), nb::arg("views"), nb::arg("shared"),
+           nb::arg("copy_below"))
       .def("pieces", &pieces, nb::arg("field"))
       .def(
           "piece_list_id",

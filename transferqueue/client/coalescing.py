@@ -50,9 +50,9 @@ class CoalesceCalls(WaitCalls):
         names = meta.field_names if fields is None else check_names(fields, "fields")
         for partition, indexes in by_partition(meta) if names else []:
             distinct = as_indexes(list(dict.fromkeys(indexes.tolist())))
-            resolved = self._store.resolve(partition, indexes=distinct, fields=names)
+            resolved = self._look(partition, distinct, names, raise_missing=True)
+            assert resolved is not None  # narrowing: it raised
             try:
-                self._usable(resolved, partition, names, raise_missing=True)
                 scattered = [number for number in range(len(names)) if len(resolved.pieces(number)) > 1]
                 movable = [
                     (number, field) for number in scattered if (field := _gathered(resolved, number)) is not None

@@ -261,6 +261,8 @@ class KeyedCalls(WriteCalls):
     def _resolve_keys(self, partition: str, keys: list[str], fields: list[str] | None) -> tuple[Resolved, list[str]]:
         """Rows that all exist and have the fields, leased; else an error and no lease."""
         resolved = self._store.resolve(partition, keys=keys, fields=fields)
+        if resolved.complete and resolved.fields:
+            return resolved, resolved.fields if fields is None else fields
         try:
             if not resolved.partition_found:
                 raise self._unknown_partition(partition)

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from transferqueue.aio import asynchronous
 from transferqueue.client.consumption import ConsumptionCalls
-from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
+from transferqueue.client.core import Indexes, as_indexes, by_partition, check_batch_meta, check_names
 from transferqueue.client.row_choice import join_rows
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.rows import stale
@@ -58,8 +58,7 @@ class ReadCalls(ConsumptionCalls):
             TransferTimeoutError: not ready within `timeout`.
             SessionNotFoundError: the metadata belongs to another session; both are named.
         """
-        batch, _ = yield from self._read(metadata, fields, mode, timeout, device)
-        return batch
+        return (yield from self._read(metadata, fields, mode, timeout, device, None))
 
     @blocking
     def get_data_with_report(
@@ -72,53 +71,44 @@ class ReadCalls(ConsumptionCalls):
         device: str | torch.device | None = None,
     ) -> Steps[tuple[TensorDict, ReadReport]]:
         """`get_data`, and what it cost."""
-        return (yield from self._read(metadata, fields, mode, timeout, device))
+        cost = _Cost()
+        batch = yield from self._read(metadata, fields, mode, timeout, device, cost)
+        return batch, ReadReport(**vars(cost))
 
     def _read(
-        self, metadata: BatchMeta, fields: Any, mode: str | None, timeout: float | None, device: Any
-    ) -> Steps[tuple[TensorDict, ReadReport]]:
+        self, metadata: BatchMeta, fields: Any, mode: str | None, timeout: float | None, device: Any, cost: _Cost | None
+    ) -> Steps[TensorDict]:
         self._open()
         self._check_session(check_batch_meta(metadata, "get_data"))
         names = metadata.field_names if fields is None else check_names(fields, "fields")
         mode = self._read_mode(mode, device)
         if not metadata.size:
             empty = self._empty(metadata, names)
-            return (empty if device is None else empty.to(device)), ReadReport()
+            return empty if device is None else empty.to(device)
         until_s = None if timeout is None else deadline(timeout)
         batches: list[TensorDict] = []
-        report = ReadReport()
-        for partition, indexes in by_partition(metadata):
-            if not names:
-                break
-            started_s = time.perf_counter()
-
-            def look(partition: str = partition, indexes: Any = indexes) -> Resolved | None:
-                resolved = self._store.resolve(partition, indexes=indexes, fields=names)
-                return self._usable(resolved, partition, names, raise_missing=timeout is None)
-
+        for partition, indexes in by_partition(metadata) if names else ():
+            started_s = 0.0 if cost is None else time.perf_counter()
             if timeout is None:
-                resolved = look()
-                assert resolved is not None
+                resolved = self._look(partition, indexes, names, raise_missing=True)
             else:
                 resolved = yield from wait_until(
                     self._store,
                     partition,
                     until_s,
-                    look,
+                    partial(self._look, partition, indexes, names, raise_missing=False),
                     partial(self._read_timeout, partition, indexes, names, timeout),
                 )
-            looked_s = time.perf_counter() - started_s
+            if cost is not None:
+                cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
+            assert resolved is not None  # narrowing: without a timeout `_look` raised
             batch, viewed, copied = self._decode(resolved, names, mode)
             batches.append(batch)
-            report = ReadReport(
-                rows=report.rows + len(indexes),
-                bytes_viewed=report.bytes_viewed + viewed,
-                bytes_copied=report.bytes_copied + copied,
-                resolve_s=report.resolve_s + (looked_s if timeout is None else 0.0),
-                wait_s=report.wait_s + (0.0 if timeout is None else looked_s),
-            )
-        batch = self._in_order(metadata, batches)
-        return (batch if device is None else batch.to(device)), report
+            if cost is not None:
+                cost.bytes_viewed += viewed
+                cost.bytes_copied += copied
+        batch = batches[0] if len(batches) == 1 else self._in_order(metadata, batches)
+        return batch if device is None else batch.to(device)
 
     def _read_mode(self, mode: str | None, device: Any) -> str:
         if mode is not None and mode not in READ_MODES:
@@ -128,21 +118,19 @@ class ReadCalls(ConsumptionCalls):
             return "shared"
         return mode or self._config.read.mode
 
-    def _usable(
-        self, resolved: Resolved, partition: str, fields: Sequence[str], *, raise_missing: bool
+    def _look(self, partition: str, indexes: Indexes, fields: Sequence[str], *, raise_missing: bool) -> Resolved | None:
+        """The rows, leased, when every one has every field; None (no lease) when not and that may change."""
+        resolved = self._store.resolve(partition, indexes=indexes, fields=fields)
+        return resolved if resolved.complete else self._incomplete(resolved, partition, fields, raise_missing)
+
+    def _incomplete(
+        self, resolved: Resolved, partition: str, fields: Sequence[str], raise_missing: bool
     ) -> Resolved | None:
-        """The resolution when every row has every field; None (leases dropped) when not and that may change."""
-        if len(resolved.gone):
-            gone = resolved.indexes[resolved.gone]
-            resolved.release()
-            raise stale(partition, gone)
-        coverage = Coverage(resolved)
-        missing = coverage.missing(fields)
-        if not missing:
-            return resolved
         resolved.release()
+        if len(resolved.gone):
+            raise stale(partition, resolved.indexes[resolved.gone])
         if raise_missing:
-            raise not_ready(partition, resolved, missing)
+            raise not_ready(partition, resolved, Coverage(resolved).missing(fields))
         return None
 
     def _decode(self, resolved: Resolved, fields: Sequence[str], mode: str) -> tuple[TensorDict, int, int]:
@@ -173,8 +161,6 @@ class ReadCalls(ConsumptionCalls):
     def _in_order(self, metadata: BatchMeta, batches: list[TensorDict]) -> TensorDict:
         if not batches:
             return TensorDict({}, batch_size=[metadata.size])
-        if len(batches) == 1:
-            return batches[0]
         # The batches came partition by partition; row i of the answer is where a stable sort by partition put row i.
         ids = np.array([metadata.partition_names.index(name) for name in metadata.partition_ids])
         order = np.empty(metadata.size, dtype=np.int64)
@@ -204,6 +190,21 @@ class ReadCalls(ConsumptionCalls):
     async_get_data = asynchronous(get_data)
     async_get_data_with_report = asynchronous(get_data_with_report)
     async_row_shapes = asynchronous(row_shapes)
+
+
+class _Cost:
+    """A `ReadReport` in the making."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes_viewed = self.bytes_copied = 0
+        self.resolve_s = self.wait_s = 0.0
+
+    def looked(self, rows: int, seconds: float, *, waited: bool) -> None:
+        self.rows += rows
+        if waited:
+            self.wait_s += seconds
+        else:
+            self.resolve_s += seconds
 
 
 def describe_missing(resolved: Resolved, missing: dict[str, list[int]]) -> str:

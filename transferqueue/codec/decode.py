@@ -14,12 +14,14 @@ from transferqueue.codec.field_tree import nest, new_batch
 from transferqueue.codec.lazy_stack import eager_stack
 from transferqueue.codec.mixed import mixed_column
 from transferqueue.codec.nested_tensors import jagged_over
+from transferqueue.codec.plain_columns import PlainColumns
 from transferqueue.codec.row_reader import RowReader
 from transferqueue.codec.schema import read_schema
 from transferqueue.errors import CorruptSegmentError, FieldNotReadyError, name_some
 
 if TYPE_CHECKING:
     from transferqueue import _native
+    from transferqueue.codec.plain_columns import PlainField
     from transferqueue.codec.row_reader import Pieces
     from transferqueue.codec.schema import BlockSchema
 
@@ -55,29 +57,57 @@ def decode(
         PickleNotAllowedError, RowDecodeError: a field of Python objects; a ValueError each.
         CorruptSegmentError, LayoutMismatchError: stored bytes that contradict themselves, or of another version.
     """
-    known = {name: index for index, name in enumerate(resolved.fields)}
-    names = list(known) if fields is None else list(fields)
-    n_rows = len(resolved.indexes)
-    rows = RowReader(resolved, mode, copy_below)
+    names = list(resolved.fields) if fields is None else list(fields)
+    n_rows = resolved.n_rows
+    if not n_rows or not names:
+        return new_batch({}, n_rows), 0, 0
+    plain = PlainColumns(resolved, names, mode, copy_below)
+    general: GeneralColumns | None = None
     columns: dict[str, Any] = {}
     paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
-    if n_rows:
-        for name in names:
-            index = known.get(name)
-            pieces = None if index is None else resolved.pieces(index)
-            if index is None or pieces is None or not _covers(pieces, n_rows):
-                raise _not_ready(resolved, name, pieces, n_rows)
-            schemas = _schemas(resolved, index, pieces)
-            field = FieldReader(rows, index, name, allow_pickle=allow_pickle)
-            first = schemas[0]
-            if len(schemas) == 1 or len({schema.key for schema in set(schemas)}) == 1:
-                column_schema = next((schema for schema in schemas if schema.pickled), first)
-                columns[name] = field.column(column_schema, pieces, n_rows)
-            else:
-                columns[name] = mixed_column(field, schemas, pieces, n_rows)
-            if first.path:
-                paths[name] = (first.path, first.inner_batch)
-    return nest(columns, paths, n_rows), rows.viewed_nbytes, rows.copied_nbytes
+    for name, parts in zip(names, plain.found, strict=True):
+        if parts is not None:
+            columns[name] = plain.column(name, parts)
+            place: PlainField | BlockSchema = parts[1]
+        else:
+            if general is None:
+                general = GeneralColumns(resolved, mode, copy_below, plain.offsets, allow_pickle=allow_pickle)
+            columns[name], place = general.column(name)
+        if place.path:
+            paths[name] = (place.path, place.inner_batch)
+    batch = nest(columns, paths, n_rows) if paths else new_batch(columns, n_rows)
+    if general is None:
+        return batch, plain.viewed_nbytes, plain.copied_nbytes
+    rows = general.rows
+    return batch, plain.viewed_nbytes + rows.viewed_nbytes, plain.copied_nbytes + rows.copied_nbytes
+
+
+class GeneralColumns:
+    """Columns of any form, one after another, through Python."""
+
+    def __init__(
+        self, resolved: _native.Resolved, mode: str, copy_below: int, offsets: list[torch.Tensor], *, allow_pickle: bool
+    ) -> None:
+        self.rows = RowReader(resolved, mode, copy_below, offsets)
+        self._resolved = resolved
+        self._known = {name: index for index, name in enumerate(resolved.fields)}
+        self._allow_pickle = allow_pickle
+
+    def column(self, name: str) -> tuple[Any, BlockSchema]:
+        """The column, and the schema of its first row."""
+        resolved = self._resolved
+        n_rows = resolved.n_rows
+        index = self._known.get(name)
+        pieces = None if index is None else resolved.pieces(index)
+        if index is None or pieces is None or not _covers(pieces, n_rows):
+            raise _not_ready(resolved, name, pieces, n_rows)
+        schemas = _schemas(resolved, index, pieces)
+        field = FieldReader(self.rows, index, name, allow_pickle=self._allow_pickle)
+        first = schemas[0]
+        if len(schemas) == 1 or len({schema.key for schema in set(schemas)}) == 1:
+            schema = next((schema for schema in schemas if schema.pickled), first)
+            return field.column(schema, pieces, n_rows), first
+        return mixed_column(field, schemas, pieces, n_rows), first
 
 
 def decode_empty(field_schema: Mapping[str, Mapping[str, Any]]) -> Any:

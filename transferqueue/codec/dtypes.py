@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,29 @@ _NUMPY_SHARED = frozenset(
 _BYTES_ONLY = frozenset(
     dtype for dtype, name in _NAME_OF.items() if name.startswith(("int", "uint", "float4")) and dtype.itemsize == 1
 )
+
+
+_DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5}  # of DLDataTypeCode
+_DLPACK_BOOL = 6
+
+
+class ElementType(NamedTuple):
+    """An element in DLPack's words; `as_bytes`: as uint8, since DLPack 0.x has no name for the one-byte dtype."""
+
+    code: int
+    bits: int
+    as_bytes: bool
+
+
+@cache
+def dlpack_type(dtype: torch.dtype) -> ElementType | None:
+    """None for a dtype of several bytes that DLPack has no name for."""
+    if dtype is torch.bool:
+        return ElementType(_DLPACK_BOOL, 8, False)
+    kind = name_of(dtype).rstrip("0123456789")
+    if kind in _DLPACK_CODES and name_of(dtype) == f"{kind}{dtype.itemsize * 8}":
+        return ElementType(_DLPACK_CODES[kind], dtype.itemsize * 8, False)
+    return ElementType(_DLPACK_CODES["uint"], 8, True) if dtype.itemsize == 1 else None
 
 
 def is_storable(dtype: torch.dtype) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from transferqueue.codec.jagged_assembly import jagged_assembler
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -47,11 +49,19 @@ def jagged_over(values: torch.Tensor, offsets: torch.Tensor, *, ragged_dim: int,
     """
     if ragged_dim:
         values = values.movedim(0, ragged_dim)
+    assemble = jagged_assembler()
+    if assemble is not None:
+        return assemble(values, offsets, ragged_dim + 1, shortest, longest)
+    return construct_jagged(values, offsets, ragged_dim + 1, shortest, longest)
+
+
+def construct_jagged(values: torch.Tensor, offsets: torch.Tensor, ragged_idx: int, shortest: int, longest: int) -> Any:
+    """As torch makes one; `ragged_idx` counts the rows' dimension."""
     if NestedTensor is not None:
         cache = {"min_seqlen": _store_val_in_tensor(shortest), "max_seqlen": _store_val_in_tensor(longest)}
-        return NestedTensor(values, offsets, _ragged_idx=ragged_dim + 1, _metadata_cache=cache)
+        return NestedTensor(values, offsets, _ragged_idx=ragged_idx, _metadata_cache=cache)
     return torch.nested.nested_tensor_from_jagged(
-        values, offsets, jagged_dim=ragged_dim + 1, min_seqlen=shortest, max_seqlen=longest
+        values, offsets, jagged_dim=ragged_idx, min_seqlen=shortest, max_seqlen=longest
     )
 
 

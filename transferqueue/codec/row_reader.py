@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,16 +28,19 @@ class RowReader:
         resolved: rows x fields at one snapshot.
         mode: "cow" views privately, "shared" views read-only, "copy" never views.
         copy_below: stretches of fewer bytes are copied.
+        offsets: of jagged columns that were read already.
     """
 
-    def __init__(self, resolved: _native.Resolved, mode: str, copy_below: int) -> None:
+    def __init__(
+        self, resolved: _native.Resolved, mode: str, copy_below: int, offsets: Sequence[torch.Tensor] = ()
+    ) -> None:
         self.resolved = resolved
         self._views = mode != "copy"
         self._shared = mode == "shared"
         self.copy_below = max(copy_below, 1)
         self.viewed_nbytes = 0
         self.copied_nbytes = 0
-        self._offsets: list[tuple[NDArray[np.int64], torch.Tensor]] = []
+        self._offsets: list[tuple[NDArray[np.int64], torch.Tensor]] = [(known.numpy(), known) for known in offsets]
 
     def fixed(self, field: int, pieces: Pieces, row_nbytes: int) -> torch.Tensor:
         """Rows of `row_nbytes` each: uint8 [rows * row_nbytes]."""

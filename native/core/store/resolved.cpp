@@ -91,14 +91,20 @@ const std::byte* Resolved::view_address(std::size_t block, std::uint64_t offset)
   return payload_->readable(info.span) + offset;
 }
 
-std::vector<FieldInBlock> Resolved::field_in_blocks(const std::vector<BlockLease>& leases, std::size_t field) const {
-  require_index(field, resolution_.layouts.size(), "field");
+std::vector<FieldInBlock> Resolved::blocks_without_field(const std::vector<BlockLease>& leases) const {
   std::vector<FieldInBlock> result(resolution_.blocks.size());
   for (std::size_t b = 0; b < result.size(); ++b) {
     const BlockInfo& info = resolution_.blocks[b];
     readable(leases[b]);
-    result[b] = {payload_->readable(info.span), info.span.nbytes, info.n_rows, resolution_.layouts[field][b].get()};
+    result[b] = {payload_->readable(info.span), info.span.nbytes, info.n_rows, nullptr};
   }
+  return result;
+}
+
+std::vector<FieldInBlock> Resolved::field_in_blocks(const std::vector<BlockLease>& leases, std::size_t field) const {
+  require_index(field, resolution_.layouts.size(), "field");
+  std::vector<FieldInBlock> result = blocks_without_field(leases);
+  for (std::size_t b = 0; b < result.size(); ++b) result[b].layout = resolution_.layouts[field][b].get();
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/memory/lease.hpp"
 #include "core/memory/payload_segment.hpp"
 #include "core/memory/private_mapping.hpp"
+#include "core/store/columns.hpp"
 
 namespace tq {
 
@@ -28,6 +30,12 @@ class Resolved {
   const BlockInfo& block(std::size_t block) const;
   const FieldLayout* layout(std::size_t field, std::size_t block) const;  // null: the block lacks the field
 
+  // Every requested row exists and has every field of the answer.
+  bool complete() const noexcept;
+  // Columns of all requested rows. What lies in one stretch of at least `copy_below` bytes is viewed (unless no further mapping
+  // can be made), the rest is copied, all of it at once. Error(corrupt): rows that are not what the request says.
+  std::vector<Column> read(std::span<const ColumnRequest> requests, ReadMode mode, std::uint64_t copy_below);
+
   // [offset, offset + nbytes) of the block: on its private mapping, made at the first view and shared by all of this object,
   // or on the read-only one. The pointer co-owns mapping and lease. MappingLimitError: copy instead.
   std::shared_ptr<void> view(std::size_t block, std::uint64_t offset, std::uint64_t nbytes, bool shared);
@@ -41,6 +49,8 @@ class Resolved {
  private:
   using Leases = std::shared_ptr<const std::vector<BlockLease>>;
   Leases leases() const;  // held while bytes are read, so that release() in another thread waits for nobody. Error(invalid)
+  std::vector<FieldInBlock> blocks_without_field(const std::vector<BlockLease>& leases) const;
+  std::shared_ptr<void> view_or_null(const Piece& piece, const CopyRange& source, ReadMode mode);
   std::vector<FieldInBlock> field_in_blocks(const std::vector<BlockLease>& leases, std::size_t field) const;
 
   const Resolution resolution_;
