@@ -9,6 +9,9 @@ Three encodings, the shortest is taken; one byte in front says which:
 R makes an arithmetic run of any length (contiguous rows, every eighth row, a repeated padding row) cost a few bytes.
 D and O bound scattered values: values within a span of 2**39 take less than 5 bytes each, in any order. Numbers in R
 and D are little-endian base-128 varints (LEB128), signed ones zigzag coded, as in Protocol Buffers.
+
+One run, which most batches are, is written and read without arrays of numbers: in a process that just woke up for a
+call every numpy operation costs several times what it costs in a loop.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ MAX_ROWS = 1 << 24
 
 _RUNS, _DIFFERENCES, _OFFSETS = b"R", b"D", b"O"
 _VARINT_MAX_BYTES = 10
+_ONE_RUN_MAX_BYTES = 2 * _VARINT_MAX_BYTES + 4
+_MAX_STEP = 1 << 62
+_MAX_INT64 = (1 << 63) - 2  # one less than it holds: `arange` is given the number behind the last
 _BIT_ROWS = 1 << 14  # values whose 64 bits are spread out at a time: 1 MiB
 
 
@@ -37,6 +43,9 @@ def encode_int64(values: Int64Array) -> bytes:
     count = len(values)
     if count == 0:
         return b""
+    one_run = _one_run(values)
+    if one_run is not None:
+        return one_run
     differences = _zigzag(np.diff(values))
     first = _zigzag(values[:1])
     starts = np.flatnonzero(np.concatenate(([True], differences[1:] != differences[:-1]))) if count > 1 else None
@@ -83,6 +92,9 @@ def decode_int64(data: bytes, count: int) -> Int64Array:
     if method == _OFFSETS:
         return _decode_offsets(body, count)
     if method == _RUNS:
+        run = _decode_one_run(body, count)
+        if run is not None:
+            return run
         numbers = _read_varints(body)
         lengths = numbers[2::2]
         if len(numbers) % 2 == 0 or (len(lengths) and (lengths.min() < 1 or lengths.max() >= count)):
@@ -101,6 +113,54 @@ def decode_int64(data: bytes, count: int) -> Int64Array:
     values[0] = _unzigzag(numbers[:1])[0]
     values[1:] = differences
     return np.cumsum(values, out=values)
+
+
+def _one_run(values: Int64Array) -> bytes | None:
+    """The R form of values with one difference throughout, None for others and where another form may be shorter."""
+    count, first = len(values), int(values[0])
+    step = int(values[1]) - first if count > 1 else 0
+    # The ends first: they differ for nearly everything that is no run. Steps that wrap around 64 bits are left out.
+    if int(values[-1]) - first != step * (count - 1) or not -_MAX_STEP < step < _MAX_STEP:
+        return None
+    if count > 2 and not (values[1:] - values[:-1] == step).all():
+        return None
+    numbers = _varint(first) if count == 1 else _varint(first) + _varint(step) + _uvarint(count - 1)
+    return _RUNS + numbers if count == 1 or len(numbers) <= count else None
+
+
+def _decode_one_run(body: bytes, count: int) -> Int64Array | None:
+    """The values of one increasing or decreasing run; None for everything else, errors included."""
+    if len(body) > _ONE_RUN_MAX_BYTES:
+        return None
+    numbers: list[int] = []
+    number = shift = 0
+    for byte in body:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            number = shift = 0
+    if shift or len(numbers) != 3 or numbers[2] != count - 1 or count < 2:
+        return None
+    first, step = ((value >> 1) ^ -(value & 1) for value in numbers[:2])
+    last = first + step * (count - 1)
+    if step == 0 or not (-_MAX_INT64 <= first <= _MAX_INT64 and -_MAX_INT64 <= last <= _MAX_INT64):
+        return None
+    return np.arange(first, last + (1 if step > 0 else -1), step, dtype=np.int64)
+
+
+def _varint(value: int) -> bytes:
+    """A signed number, zigzag coded."""
+    return _uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def _decode_offsets(body: bytes, count: int) -> Int64Array:

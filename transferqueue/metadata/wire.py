@@ -9,6 +9,7 @@ another version `LayoutMismatchError`.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -135,14 +136,8 @@ def unpack_fields(fields: list[FieldOnWire], size: int) -> tuple[dict[str, Field
         if field.name in schemas or not 0 <= field.flags <= _NESTED | _NON_TENSOR:
             raise CorruptSegmentError(f"metadata: field {field.name!r} is listed twice or has unknown flags")
         try:
-            schemas[field.name] = FieldSchema.of(
-                {
-                    "dtype": field.dtype,
-                    "shape": field.shape,
-                    "is_nested": field.flags & _NESTED,
-                    "is_non_tensor": field.flags & _NON_TENSOR,
-                }
-            )
+            shape = None if field.shape is None else tuple(field.shape)
+            schemas[field.name] = _schema(field.dtype, shape, field.flags)
         except SchemaMismatchError as error:
             raise CorruptSegmentError(f"metadata: schema of field {field.name!r}: {error}") from error
         if field.row_shapes is not None:
@@ -156,9 +151,19 @@ def unpack_fields(fields: list[FieldOnWire], size: int) -> tuple[dict[str, Field
     return schemas, row_shapes
 
 
+@functools.lru_cache(maxsize=1024)
+def _schema(dtype: str | None, shape: tuple[int, ...] | None, flags: int) -> FieldSchema:
+    # Immutable, and the fields of a run are few: each is checked once in a process.
+    return FieldSchema.of(
+        {"dtype": dtype, "shape": shape, "is_nested": flags & _NESTED, "is_non_tensor": flags & _NON_TENSOR}
+    )
+
+
 def pack_mask(mask: NDArray[np.bool_] | None) -> tuple[int, bytes]:
     """(how many are set, their positions)."""
-    positions = np.empty(0, dtype=np.int64) if mask is None else np.flatnonzero(mask)
+    if mask is None:
+        return 0, b""
+    positions = np.flatnonzero(mask)
     return len(positions), encode_int64(positions)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transferqueue.errors import CorruptSegmentError
+from transferqueue.metadata import index_ranges
 from transferqueue.metadata.index_ranges import MAX_ROWS, decode_int64, encode_int64
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -96,3 +97,34 @@ def test_bit_packing_over_several_steps() -> None:
 def test_forged_bytes_are_refused(data: bytes, count: int) -> None:
     with pytest.raises(CorruptSegmentError):
         decode_int64(data, count)
+
+
+@settings(max_examples=200, deadline=None)
+@given(INT64, st.integers(-(1 << 63), (1 << 63) - 1), st.integers(1, 40))
+def test_one_run_is_written_and_read_as_by_the_general_code(first: int, step: int, count: int) -> None:
+    """The short way is a short cut: same bytes, same values, for steps that wrap around too."""
+    with np.errstate(over="ignore"):
+        values = (np.arange(count).view(np.uint64) * np.uint64(step % 2**64) + np.uint64(first % 2**64)).view(np.int64)
+    data = round_trip(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_ranges, "_one_run", lambda values: None)
+        patch.setattr(index_ranges, "_decode_one_run", lambda body, count: None)
+        assert encode_int64(values) == data
+        assert decode_int64(data, count).tolist() == values.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(min_size=1, max_size=26), st.integers(1, 300))
+def test_a_forged_run_is_read_or_refused_as_by_the_general_code(body: bytes, count: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_ranges, "_decode_one_run", lambda body, count: None)
+        expected = _values_or_refusal(b"R" + body, count)
+    assert _values_or_refusal(b"R" + body, count) == expected
+
+
+def _values_or_refusal(data: bytes, count: int) -> list[int] | None:
+    try:
+        with np.errstate(over="ignore"):
+            return list(decode_int64(data, count).tolist())
+    except CorruptSegmentError:
+        return None
