@@ -19,6 +19,8 @@ A rank that loses its peer in a collective raises within milliseconds; Ray repor
 later. Raising at once would show the symptom and hide the cause.
 """
 
+FIRST_LOOK_S = 1.0
+"""How long all ranks are waited for at once before each is waited for on its own."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -46,6 +48,12 @@ def gather(refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout
     """
     ray = require_ray("a worker group")
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        # Nearly every call ends here, in one question instead of three for each rank. It stops at the first error of
+        # any rank and says nothing of the others, hence what is below.
+        return list(ray.get(list(refs), timeout=FIRST_LOOK_S if timeout_s is None else min(timeout_s, FIRST_LOOK_S)))
+    except ray.exceptions.RayError:
+        pass
     position_of = {ref: position for position, ref in enumerate(refs)}
     outputs: list[Any] = [None] * len(refs)
     pending = list(refs)

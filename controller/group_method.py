@@ -42,12 +42,13 @@ class GroupMethod:
         rank_zero = registration.execute_mode is Execute.RANK_ZERO
         if rank_zero:
             future = group.submit_rank_zero(self.__name__, args, kwargs, _only)
-        else:
-            future = group.submit_all(self.__name__, args, kwargs, self._collector(mode, padding))
-        return future.get() if registration.blocking else future
+            return future.get() if registration.blocking else future
+        if registration.blocking:
+            return self._collected(mode, padding, group.call_all(self.__name__, args, kwargs))
+        return group.submit_all(self.__name__, args, kwargs, lambda outputs: self._collected(mode, padding, outputs))
 
-    def _collector(self, mode: DispatchMode, padding: Padding) -> Any:
-        return lambda outputs: padding.drop_from(mode.collect_fn(self._group, outputs))
+    def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
+        return padding.drop_from(mode.collect_fn(self._group, outputs))
 
     def _pads(self) -> bool:
         choice = self._registration.auto_padding

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transferqueue.workers.arguments import value_for_rank
+from transferqueue.workers.frames import answer, read_call
 from transferqueue.workers.master_port import MasterPort
 from transferqueue.workers.ray_runtime import NodeFacts, node_facts
+
+FRAMED_CALL = "_tq_framed_call"
 
 
 class RankActor:
@@ -39,7 +43,26 @@ class RankActor:
             **{name: value_for_rank(value, rank) for name, value in kwargs.items()},
         )
 
+    def _tq_framed_call(self, frame: bytes) -> Any:
+        """Runs the method that a frame names (see `transferqueue.workers.frames`); what it returned, as `answer`."""
+        method, args, kwargs = read_call(frame)
+        return answer(getattr(self, method)(*args, **kwargs))
+
+
+class AsyncRankActor(RankActor):
+    """For a worker class with coroutine methods, whose actor runs all methods in an event loop."""
+
+    async def _tq_framed_call(self, frame: bytes) -> Any:
+        method, args, kwargs = read_call(frame)
+        output = getattr(self, method)(*args, **kwargs)
+        return answer(await output if inspect.isawaitable(output) else output)
+
 
 def actor_class(user_class: type) -> type:
     """A class with the methods of `user_class` that starts empty."""
-    return type(user_class.__name__, (RankActor, user_class), {"__doc__": user_class.__doc__})
+    mixin = AsyncRankActor if _has_coroutines(user_class) else RankActor
+    return type(user_class.__name__, (mixin, user_class), {"__doc__": user_class.__doc__})
+
+
+def _has_coroutines(user_class: type) -> bool:
+    return any(inspect.iscoroutinefunction(function) for _, function in inspect.getmembers(user_class))

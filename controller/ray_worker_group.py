@@ -10,12 +10,14 @@ from transferqueue.controller.actor_start import GroupStart
 from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
 from transferqueue.controller.collect import RankFacts, gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
+from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
+from transferqueue.workers.frames import read_answer
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -59,7 +61,9 @@ class RayWorkerGroup(WorkerGroup):
         self._workers: list[Any] = []
         self._ranks: list[RankFacts] = []
         self._dead: WorkerGroupDeadError | None = None
-        self._bind_worker_method(ray_cls_with_init.user_class)
+        self._user_class = ray_cls_with_init.user_class
+        self._framed: dict[str, FramedMethod | None] = {}
+        self._bind_worker_method(self._user_class)
         places = resource_pool.acquire(self, "STRICT_PACK" if bin_pack else "PACK")
         start = GroupStart(places, ray_cls_with_init, resource_pool, worker_env or {}, start_timeout_s)
         self._workers = start.actors  # the same list: what is started before a failure is stopped after it
@@ -115,6 +119,14 @@ class RayWorkerGroup(WorkerGroup):
         refs = [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)]
         return self._future(refs, method_name, finish)
 
+    def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        self._check_alive(method_name)
+        framed = self._framed_method(method_name)
+        refs = None if framed is None else framed.send(args, kwargs)
+        if refs is None:
+            return super().call_all(method_name, args, kwargs)
+        return [read_answer(received) for received in self._wait(refs, method_name, None)]
+
     def submit_rank_zero(
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
     ) -> GroupFuture:
@@ -129,6 +141,7 @@ class RayWorkerGroup(WorkerGroup):
         if self._workers or self._dead is None:
             self._dead = WorkerGroupDeadError("the worker group was shut down", reason="shut down")
         workers, self._workers = self._workers, []
+        self._framed.clear()
         try:
             if workers and self._ray.is_initialized():
                 here = self._ray.get_runtime_context().get_node_id()
@@ -145,14 +158,21 @@ class RayWorkerGroup(WorkerGroup):
         self.shutdown()
 
     def _future(self, refs: Sequence[Any], method_name: str, finish: Finish) -> GroupFuture:
-        def wait(refs: Sequence[Any], timeout_s: float | None) -> list[Any]:
-            try:
-                return gather(refs, self._ranks[: len(refs)], method_name, timeout_s)
-            except WorkerDiedError as death:
-                self._mark_dead(death)
-                raise
+        return GroupFuture(refs, lambda refs, timeout_s: self._wait(refs, method_name, timeout_s), finish)
 
-        return GroupFuture(refs, wait, finish)
+    def _wait(self, refs: Sequence[Any], method_name: str, timeout_s: float | None) -> list[Any]:
+        try:
+            return gather(refs, self._ranks[: len(refs)], method_name, timeout_s)
+        except WorkerDiedError as death:
+            self._mark_dead(death)
+            raise
+
+    def _framed_method(self, method_name: str) -> FramedMethod | None:
+        if method_name not in self._framed:
+            user_class = self._user_class
+            takes = takes_frames(user_class, method_name)
+            self._framed[method_name] = FramedMethod(user_class, method_name, self._workers) if takes else None
+        return self._framed[method_name]
 
     def _mark_dead(self, death: WorkerDiedError) -> None:
         if self._dead is None:

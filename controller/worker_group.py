@@ -43,14 +43,19 @@ class WorkerGroup(ABC):
     ) -> Future:
         """Starts the method on rank 0 only; `finish` gets a list of one output."""
 
+    def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Runs a method on every rank, arguments spread as in `arguments_for_ranks`; waits; the outputs in rank order.
+        As `submit_all`, but the references of the call are nobody's to see, so a group may send it another way."""
+        outputs: list[Any] = self.submit_all(method_name, args, kwargs, list).get()
+        return outputs
+
     def execute_all_sync(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Runs a method, registered or not, on every rank; its outputs in rank order.
 
         When all arguments are lists as long as the group, element i goes to rank i; else all are broadcast.
         `PerRank([...])` and `Broadcast(value)` say it explicitly.
         """
-        outputs: list[Any] = self.execute_all_async(method_name, *args, **kwargs).get()
-        return outputs
+        return self.call_all(method_name, args, kwargs)
 
     def execute_all_async(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_all_sync`, without waiting: a future, which is also a list of Ray references."""

@@ -12,6 +12,7 @@ from transferqueue.workers.dispatch_modes import (
 )
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
+from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
 from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
 from transferqueue.workers.ranks import RankInfo
 from transferqueue.workers.register import register
@@ -31,6 +32,8 @@ __all__ = [
     "RankInfo",
     "Worker",
     "WriteBack",
+    "alloc_outputs",
+    "async_alloc_outputs",
     "destroy_process_group",
     "get_predefined_dispatch_fn",
     "get_predefined_execute_fn",

@@ -11,13 +11,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from transferqueue.metadata import BatchMeta, KVBatchMeta
-from transferqueue.workers.bridge_steps import bridged_call
+from transferqueue.workers.bridge_steps import METADATA, bridged_call
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
+from transferqueue.workers.outputs import current_outputs
 from transferqueue.workers.write_back import EveryRankWrites, WriteBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_METADATA = (BatchMeta, KVBatchMeta)
 
 
 def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
@@ -36,7 +35,8 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
     * a dict becomes the extra_info of that metadata; nothing is stored.
     * anything else passes through.
 
-    A rank that does not collect (see `dispatch_mode`) stores nothing and returns empty metadata.
+    A rank that does not collect (see `dispatch_mode`) stores nothing and returns empty metadata. Outputs that the
+    method computes in what `alloc_outputs` gives it are stored without being copied.
 
     Args:
         dispatch_mode: decides which ranks collect: a member of `Dispatch`, a `DispatchMode`, or a mapping with
@@ -58,19 +58,16 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
     return decorator
 
 
+# A worker class of a main program travels to its ranks by value, and with it these wrappers and what they name:
+# functions of this module, which travel by name, and nothing else.
+
+
 def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
     @functools.wraps(function)
     def bridged(*args: Any, **kwargs: Any) -> Any:
-        if not _has_metadata(args, kwargs):
-            return function(*args, **kwargs)
-        steps = bridged_call(function, write_back, args, kwargs)
-        result: Any = None
-        while True:
-            try:
-                step = steps.send(result)
-            except StopIteration as end:
-                return end.value
-            result = step.blocking()
+        if _has_metadata(args, kwargs):
+            return _run(function, write_back, args, kwargs)
+        return _run_plain(function, args, kwargs)
 
     return bridged
 
@@ -78,27 +75,64 @@ def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[.
 def _asynchronous(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
     @functools.wraps(function)
     async def bridged(*args: Any, **kwargs: Any) -> Any:
-        if not _has_metadata(args, kwargs):
-            return await function(*args, **kwargs)
-        steps = bridged_call(function, write_back, args, kwargs)
-        result: Any = None
-        while True:
-            try:
-                step = steps.send(result)
-            except StopIteration as end:
-                return end.value
-            result = await step.awaitable()
+        if _has_metadata(args, kwargs):
+            return await _async_run(function, write_back, args, kwargs)
+        return await _async_run_plain(function, args, kwargs)
 
     return bridged
+
+
+def _run(function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    steps = bridged_call(function, write_back, args, kwargs)
+    try:
+        call, _, mine, named = next(steps)
+        while call is not None:
+            # No name for what it returns: see `bridge_steps`.
+            call, _, mine, named = steps.send(call(*mine, **named))
+        return mine[0]
+    finally:
+        steps.close()
+
+
+async def _async_run(
+    function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    steps = bridged_call(function, write_back, args, kwargs)
+    try:
+        _, call, mine, named = next(steps)
+        while call is not None:
+            _, call, mine, named = steps.send(await call(*mine, **named))
+        return mine[0]
+    finally:
+        steps.close()
+
+
+def _run_plain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if current_outputs.get() is None:
+        return function(*args, **kwargs)
+    # Called by a method that was called with metadata: whose rows are not this one's.
+    token = current_outputs.set(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        current_outputs.reset(token)
+
+
+async def _async_run_plain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    token = current_outputs.set(None)
+    try:
+        return await function(*args, **kwargs)
+    finally:
+        current_outputs.reset(token)
 
 
 def _has_metadata(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     # On the path of every call of every registered method: two loops, no allocation.
     for arg in args:
-        if isinstance(arg, _METADATA):
+        if isinstance(arg, METADATA):
             return True
     if kwargs:
         for value in kwargs.values():
-            if isinstance(value, _METADATA):
+            if isinstance(value, METADATA):
                 return True
     return False

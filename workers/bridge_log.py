@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.read_report import ReadReport
+from transferqueue.workers.ranks import rank_of
 
 logger = logging.getLogger("transferqueue.bridge")
 
@@ -27,8 +29,6 @@ class CallLog:
     write_back_s: float = 0.0
 
     def write(self) -> None:
-        if not logger.isEnabledFor(logging.INFO):
-            return
         reads = self.reads
         logger.info(
             "%s rank=%d pid=%d partition=%s rows=%d viewed=%dB copied=%dB resolve=%.6fs wait=%.6fs method=%.6fs "
@@ -45,6 +45,14 @@ class CallLog:
             self.method_s,
             self.write_back_s,
         )
+
+
+def start_log(method: str, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallLog | None:
+    """None where nothing would be written."""
+    if not logger.isEnabledFor(logging.INFO):
+        return None
+    metas = [value for value in (*args, *kwargs.values()) if isinstance(value, (BatchMeta, KVBatchMeta))]
+    return CallLog(method, rank_of(owner), metas)
 
 
 def partition_text(metas: Sequence[Any]) -> str:

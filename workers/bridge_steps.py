@@ -1,50 +1,56 @@
 """What happens in a bridged call, once for sync and async methods.
 
 `bridged_call` is a generator of `Step`s: each is one thing that may take time (a read, the method, a write), and the
-driver in `bridge` either runs it or awaits it.
+driver in `bridge` either runs it or awaits it. A step is a plain tuple, and nobody but the callee holds what a method
+returned while it is stored: what was computed in place is published without a copy only then (see `outputs`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tensordict import NonTensorData, TensorDict
 
+from transferqueue.codec import new_batch
 from transferqueue.conversions import async_rows_of_keys, rows_of_keys
 from transferqueue.errors import SchemaMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.read_report import ReadReport
 from transferqueue.workers import session_client
 from transferqueue.workers.batch_rows import keep_rows
-from transferqueue.workers.bridge_log import CallLog
-from transferqueue.workers.method_output import MethodOutput
+from transferqueue.workers.bridge_log import CallLog, start_log
+from transferqueue.workers.method_output import MethodOutput, is_bridged
+from transferqueue.workers.outputs import CallOutputs, current_outputs
 from transferqueue.workers.ranks import rank_of
 from transferqueue.workers.write_back import WriteBack
 
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
 
+Step = tuple[Callable[..., Any], Callable[..., Awaitable[Any]], tuple[Any, ...], dict[str, Any]]
+"""One piece of work: what to call, what to await instead, and the arguments of both."""
 
-@dataclass(frozen=True)
-class Step:
-    """One piece of work in its two forms."""
+_Last = tuple[None, None, tuple[Any], dict[str, Any]]
+"""The last step of all: nothing to call; its one argument is the result."""
 
-    blocking: Callable[[], Any]
-    awaitable: Callable[[], Awaitable[Any]]
+Steps = Generator[Step | _Last, Any, None]
 
-
-Steps = Generator[Step, Any, Any]
+METADATA = (BatchMeta, KVBatchMeta)
 
 
-@dataclass(frozen=True)
-class _Input:
-    """A metadata argument and what it stands for: `rows` are its rows by global index, `batch` their values."""
+@dataclass(slots=True)
+class Input:
+    """A metadata argument and what it stands for: `rows` are its rows by global index, `batch` their values.
+
+    `client` is None where there is nothing to look up: an empty batch that no client made.
+    """
 
     meta: BatchMeta | KVBatchMeta
+    client: TransferQueueClient | None
     rows: BatchMeta
     batch: TensorDict
 
@@ -52,76 +58,82 @@ class _Input:
 def bridged_call(
     function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Steps:
-    """Runs `function` with its metadata arguments as TensorDicts; returns what the caller gets (see `tqbridge`)."""
-    owner = args[0] if args and not isinstance(args[0], (BatchMeta, KVBatchMeta)) else None
-    metas = [value for value in (*args, *kwargs.values()) if isinstance(value, (BatchMeta, KVBatchMeta))]
-    name = function.__qualname__
-    log = CallLog(method=name, rank=rank_of(owner), metas=metas)
+    """Runs `function` with its metadata arguments as TensorDicts; ends with what the caller gets (see `tqbridge`).
+
+    A method may raise anything, StopIteration too, so the result is a last step and not what the generator returns.
+    """
+    method = function.__qualname__
+    owner = args[0] if args and not isinstance(args[0], METADATA) else None
+    log = start_log(method, owner, args, kwargs)
+    outputs: CallOutputs | None = None
     try:
-        filled_args, filled_kwargs, inputs = yield from _materialised(args, kwargs, name, log)
+        target: Input | None = None
+        filled_args, filled_kwargs = list(args), dict(kwargs)
+        for position, value in enumerate(args):
+            if isinstance(value, METADATA):
+                entry = yield from _read(value, method, log)
+                filled_args[position] = entry.batch
+                target = target or entry
+        for name, value in kwargs.items():
+            if isinstance(value, METADATA):
+                entry = yield from _read(value, method, log)
+                filled_kwargs[name] = entry.batch
+                target = target or entry
+        assert target is not None  # the driver looked
+        outputs = CallOutputs(target.rows, target.client, write_back, owner)
         started_s = time.perf_counter()
-        output = yield Step(
-            blocking=lambda: function(*filled_args, **filled_kwargs),
-            awaitable=lambda: function(*filled_args, **filled_kwargs),
-        )
-        log.method_s = time.perf_counter() - started_s
-        if not MethodOutput.is_bridged(output):
-            return output
-        target = inputs[0]
-        caller = f"{name} on rank {log.rank}"
-        result = MethodOutput(output, rows=target.meta.size, input_fields=target.rows.field_names, caller=caller)
+        token = current_outputs.set(outputs)
+        try:
+            output = yield function, function, tuple(filled_args), filled_kwargs
+        finally:
+            current_outputs.reset(token)
+        if log is not None:
+            log.method_s = time.perf_counter() - started_s
+        if not is_bridged(output):
+            yield _last(output)
+            return
+        result = MethodOutput(output, target.meta.size, target.rows.schemas, lambda: f"{method} on {_rank_text(owner)}")
+        del output
         if not write_back.collects(owner):
-            return type(target.meta)()
+            yield _last(type(target.meta)())
+            return
         started_s = time.perf_counter()
-        updated = yield from _write_back(target, result)
-        log.write_back_s = time.perf_counter() - started_s
-        return updated
+        rows = yield from _stored(target, result, outputs)
+        if log is not None:
+            log.write_back_s = time.perf_counter() - started_s
+        yield _last(_same_kind(target.meta, rows, result.extra_info))
     finally:
-        log.write()
+        if outputs is not None:
+            outputs.close()
+        if log is not None:
+            log.write()
 
 
-def _materialised(
-    args: tuple[Any, ...], kwargs: dict[str, Any], method: str, log: CallLog
-) -> Generator[Step, Any, tuple[list[Any], dict[str, Any], list[_Input]]]:
-    """The arguments with TensorDicts in place of metadata, and these with their metadata, in order."""
-    inputs: list[_Input] = []
-    filled_args, filled_kwargs = list(args), dict(kwargs)
-    for position, value in enumerate(args):
-        if isinstance(value, (BatchMeta, KVBatchMeta)):
-            inputs.append((yield from _read(value, method, log)))
-            filled_args[position] = inputs[-1].batch
-    for keyword, value in kwargs.items():
-        if isinstance(value, (BatchMeta, KVBatchMeta)):
-            inputs.append((yield from _read(value, method, log)))
-            filled_kwargs[keyword] = inputs[-1].batch
-    return filled_args, filled_kwargs, inputs
+def _last(result: Any) -> _Last:
+    return None, None, (result,), {}
 
 
-def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog) -> Generator[Step, Any, _Input]:
+def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog | None) -> Generator[Step, Any, Input]:
     if meta.size == 0 and not meta.session:
         # An empty batch that no client made: there is nothing to look up, and no session to ask.
         rows = meta if isinstance(meta, BatchMeta) else BatchMeta()
-        return _Input(meta, rows, _with_extra_info(TensorDict({}, batch_size=[0]), meta, method))
+        return Input(meta, None, rows, _with_extra_info(new_batch({}, 0), meta, method))
     client = session_client.client_for(meta)
     if isinstance(meta, BatchMeta):
         rows = meta
     else:
         started_s = time.perf_counter()
-        rows = yield Step(
-            blocking=lambda: rows_of_keys(client, meta), awaitable=lambda: async_rows_of_keys(client, meta)
-        )
-        log.reads.append(ReadReport(resolve_s=time.perf_counter() - started_s))
-    batch, report = yield Step(
-        blocking=lambda: client.get_data_with_report(rows),
-        awaitable=lambda: client.async_get_data_with_report(rows),
-    )
-    log.reads.append(report)
-    return _Input(meta, rows, _with_extra_info(batch, meta, method))
+        rows = yield rows_of_keys, async_rows_of_keys, (client, meta), {}
+        if log is not None:
+            log.reads.append(ReadReport(resolve_s=time.perf_counter() - started_s))
+    batch, report = yield client.get_data_with_report, client.async_get_data_with_report, (rows,), {}
+    if log is not None:
+        log.reads.append(report)
+    return Input(meta, client, rows, _with_extra_info(batch, meta, method))
 
 
 def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: str) -> TensorDict:
-    info: Mapping[str, Any] = meta.extra_info
-    for key, value in info.items():
+    for key, value in meta.extra_info.items():
         if key in batch.keys():
             raise SchemaMismatchError(
                 f"{method}: extra_info entry {key!r} has the name of a field of the batch; rename one of the two",
@@ -132,34 +144,42 @@ def _with_extra_info(batch: TensorDict, meta: BatchMeta | KVBatchMeta, method: s
     return batch
 
 
-def _write_back(target: _Input, result: MethodOutput) -> Generator[Step, Any, BatchMeta | KVBatchMeta]:
-    rows, columns = target.rows, result.columns
-    if columns is not None and rows.size:
-        rows = yield from _put(session_client.client_for(target.meta), columns, rows)
-    return _same_kind(target.meta.unpad(), rows.unpad(), result.extra_info)
-
-
-def _put(client: TransferQueueClient, columns: TensorDict, rows: BatchMeta) -> Generator[Step, Any, BatchMeta]:
+def _stored(target: Input, result: MethodOutput, outputs: CallOutputs) -> Generator[Step, Any, BatchMeta]:
+    """The rows with the new fields, in a metadata object of its own; pads left out."""
+    columns = result.take_columns()
+    if columns is None or not target.rows.size or target.client is None:
+        return target.rows.unpad()
+    beside = outputs.beside(columns)
+    if beside is not None:
+        del columns
+        committed: BatchMeta = yield outputs.commit, outputs.async_commit, (beside,), {}
+        return committed
     # A copy: put adds the fields to the metadata that it is given, which is the caller's own in a local call.
-    metadata = rows.copy()
-    if len(rows.partition_names) <= 1:
-        stored: BatchMeta = yield Step(
-            blocking=lambda: client.put(columns, metadata=metadata),
-            awaitable=lambda: client.async_put(columns, metadata=metadata),
-        )
+    stored = yield from _put(target.client, columns, target.rows.copy())
+    return stored if stored.num_padding == 0 else stored.unpad()
+
+
+def _put(client: TransferQueueClient, columns: TensorDict, metadata: BatchMeta) -> Generator[Step, Any, BatchMeta]:
+    if len(metadata.partition_names) <= 1:
+        stored: BatchMeta = yield client.put, client.async_put, (columns,), {"metadata": metadata}
         return stored
     # A put is atomic within one partition; each gets one of its own.
-    partition_ids = np.array(rows.partition_ids)
-    for partition in rows.partition_names:
+    partition_ids = np.array(metadata.partition_ids)
+    for partition in metadata.partition_names:
         mine = partition_ids == partition
-        yield from _put(client, keep_rows(columns, mine), rows.select_samples(mine))
+        yield from _put(client, keep_rows(columns, mine), metadata.select_samples(mine))
     return metadata.add_fields(columns)
 
 
 def _same_kind(meta: BatchMeta | KVBatchMeta, rows: BatchMeta, extra_info: dict[str, Any]) -> BatchMeta | KVBatchMeta:
     if isinstance(meta, KVBatchMeta):
+        meta = meta.unpad()
         meta.fields = sorted({*(meta.fields or ()), *rows.field_names}) if rows.size else meta.fields
         meta.extra_info = extra_info
         return meta
     rows.extra_info = extra_info
     return rows
+
+
+def _rank_text(owner: object) -> str:
+    return f"rank {rank_of(owner)}"

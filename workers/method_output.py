@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
+from transferqueue.codec import new_batch
 from transferqueue.errors import SchemaMismatchError
 from transferqueue.workers.columns import is_constant
 
@@ -14,16 +15,20 @@ from transferqueue.workers.columns import is_constant
 class MethodOutput:
     """A TensorDict or dict that a method returned for a batch of `rows` rows.
 
-    `columns` is what is stored: a TensorDict with all columns, None without any. `extra_info` are the values for the
-    batch as a whole. A `NonTensorData` is one of those, except under the name of an input column (`input_fields`):
-    tensordict turns a column of equal values into one, and such a column stays a column.
+    `take_columns` gives what is stored, `extra_info` are the values for the batch as a whole; `caller` says for an
+    error who returned it. A `NonTensorData` is such a value, except under the name of an input column
+    (`input_fields`): tensordict turns a column of equal values into one, and such a column stays a column.
     """
 
     def __init__(
-        self, output: TensorDictBase | dict[str, Any], *, rows: int, input_fields: Collection[str], caller: str
+        self,
+        output: TensorDictBase | dict[str, Any],
+        rows: int,
+        input_fields: Collection[str],
+        caller: Callable[[], str],
     ) -> None:
         self.extra_info: dict[str, Any] = {}
-        self.columns: TensorDict | None = None
+        self._columns: TensorDict | None = None
         if isinstance(output, dict):
             self.extra_info = dict(output)
             return
@@ -40,7 +45,7 @@ class MethodOutput:
             return
         if not output.batch_size:
             raise SchemaMismatchError(
-                f"{caller} returned a TensorDict with fields {sorted(columns)} but without a batch dimension; "
+                f"{caller()} returned a TensorDict with fields {sorted(columns)} but without a batch dimension; "
                 f"its batch has {rows} rows: return TensorDict(..., batch_size=[{rows}])",
                 expected=rows,
                 found=None,
@@ -48,15 +53,21 @@ class MethodOutput:
             )
         if output.batch_size[0] != rows:
             raise SchemaMismatchError(
-                f"{caller} returned {output.batch_size[0]} rows for a batch of {rows} rows; outputs are stored on the "
-                "rows of the first metadata argument, one for one",
+                f"{caller()} returned {output.batch_size[0]} rows for a batch of {rows} rows; outputs are stored on "
+                "the rows of the first metadata argument, one for one",
                 expected=rows,
                 found=int(output.batch_size[0]),
                 fields=tuple(sorted(columns)),
             )
-        self.columns = TensorDict(columns, batch_size=[rows])
+        self._columns = new_batch(columns, rows)
 
-    @staticmethod
-    def is_bridged(output: object) -> bool:
-        """Whether an output becomes metadata; everything else passes through."""
-        return isinstance(output, (TensorDictBase, dict)) and not isinstance(output, NonTensorStack)
+    def take_columns(self) -> TensorDict | None:
+        """What is stored: a TensorDict with all columns, None without any. Given out once, so that it can be dropped
+        by whoever stores it."""
+        columns, self._columns = self._columns, None
+        return columns
+
+
+def is_bridged(output: object) -> bool:
+    """Whether an output becomes metadata; everything else passes through."""
+    return isinstance(output, (TensorDictBase, dict)) and not isinstance(output, NonTensorStack)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from transferqueue.metadata import BatchMeta, KVBatchMeta
 
 
+_last: TransferQueueClient | None = None
+
+
 def client_for(metadata: BatchMeta | KVBatchMeta) -> TransferQueueClient:
     """This process's client, attached to the session of `metadata` on first use.
 
@@ -22,13 +25,19 @@ def client_for(metadata: BatchMeta | KVBatchMeta) -> TransferQueueClient:
     Raises `SessionNotFoundError` naming both sessions when this process belongs to another one, by an earlier call or
     by its environment.
     """
+    global _last
     if metadata.session is None:
         return get_client()
+    # Nearly every call is of the session of the one before. A client that was closed here, or whose session was, says
+    # so; joining another session closes the one before.
+    if _last is not None and _last.session == metadata.session and not _last.closed:
+        return _last
     assigned = os.environ.get(SESSION_VARIABLE)
     if assigned and assigned != metadata.session:
         _join_assigned(assigned)
     attach(metadata.session)
-    return get_client()
+    _last = get_client()
+    return _last
 
 
 def _join_assigned(assigned: str) -> None:

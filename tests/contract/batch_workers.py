@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from tensordict import NonTensorData, TensorDict
 
-from transferqueue.workers import Dispatch, Worker, make_nd_compute_dataproto_dispatch_fn, register, tqbridge
+from transferqueue.workers import (
+    Dispatch,
+    Worker,
+    alloc_outputs,
+    async_alloc_outputs,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+    tqbridge,
+)
 
 
 def anonymous_kib() -> int:
@@ -72,6 +80,30 @@ class Stage(Worker):
         before_kib = anonymous_kib()
         total = float(batch["large"].sum())
         return {"total": total, "grown_kib": anonymous_kib() - before_kib}
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("actor"))
+    def in_place(self, batch: TensorDict) -> TensorDict:
+        """The same code on ranks that collect and on those that do not."""
+        out = alloc_outputs({"logits": ((3,), torch.float32), ("in", "n"): ((), torch.int64)})
+        out["logits"].copy_(batch["x"][:, None].expand(-1, 3))
+        out["in", "n"].copy_(batch["x"])
+        out["label"] = batch.get("uid")
+        return out
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    async def in_place_later(self, batch: TensorDict) -> TensorDict:
+        out = await async_alloc_outputs({"later": ((), torch.int64)})
+        out["later"].copy_(batch["x"])
+        return out
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def raise_with_room(self, batch: TensorDict) -> None:
+        self.kept = alloc_outputs({"logits": ((1024,), torch.float32)})
+        raise ValueError("no")
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def drop_kept(self) -> None:
+        self.kept = None
 
 
 class Plain:

@@ -3,6 +3,7 @@
 from transferqueue.codec.alloc_plan import AllocPlan, plan_alloc
 from transferqueue.codec.decode import decode, decode_empty
 from transferqueue.codec.encode import plan_put
+from transferqueue.codec.field_tree import new_batch
 from transferqueue.codec.jagged import Jagged
 from transferqueue.codec.put_plan import PutPlan
 from transferqueue.codec.schema import check_name, schema_dict
@@ -14,6 +15,7 @@ __all__ = [
     "check_name",
     "decode",
     "decode_empty",
+    "new_batch",
     "plan_alloc",
     "plan_put",
     "schema_dict",

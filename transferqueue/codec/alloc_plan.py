@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,16 +40,24 @@ class AllocPlan(BlockPlan):
         What they hold before they are written is undefined. Jagged fields have their lengths from the start.
         """
         reservation.map_for_producer()
+
+        def inside(field: EncodedField) -> torch.Tensor:
+            memory: torch.Tensor = dlpack.from_dlpack(reservation.producer_tensor(field.data_offset, field.data_nbytes))
+            return memory
+
+        return self._over(inside)
+
+    def private_tensors(self) -> Any:
+        """The same TensorDict in memory of this process."""
+        return self._over(lambda field: torch.empty(field.data_nbytes, dtype=torch.uint8))
+
+    def _over(self, memory_of: Callable[[EncodedField], torch.Tensor]) -> Any:
         columns: dict[str, Any] = {}
         paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
         for (path, spec), field in zip(self._specs.items(), self._fields, strict=True):
             if len(path) > 1:
                 paths[field.name] = (path, ())
-            if field.data_nbytes:
-                capsule = reservation.producer_tensor(field.data_offset, field.data_nbytes)
-                memory = dlpack.from_dlpack(capsule)
-            else:
-                memory = torch.empty(0, dtype=torch.uint8)
+            memory = memory_of(field) if field.data_nbytes else torch.empty(0, dtype=torch.uint8)
             if isinstance(spec, Jagged):
                 offsets = np.zeros(self.n_rows + 1, dtype=np.int64)
                 np.cumsum(spec.lengths, out=offsets[1:])

@@ -32,11 +32,11 @@ def encode(meta: BatchMeta) -> tuple[bytes, dict[str, Any]]:
     """(bytes, what they cannot hold as it is). The second is empty for metadata of plain values only."""
     beside: dict[str, Any] = {}
     info = meta._extra_info
-    if not is_plain(info):
+    if info and not is_plain(info):
         beside["extra_info"], info = info, {}
-    custom, odd_custom = pack_row_dicts(meta._custom_meta)
-    backend, odd_backend = pack_row_dicts(meta._backend_meta)
-    n_pads, pads = wire.pack_mask(meta._pads)
+    custom, odd_custom = (None, None) if meta._custom_meta is None else pack_row_dicts(meta._custom_meta)
+    backend, odd_backend = (None, None) if meta._backend_meta is None else pack_row_dicts(meta._backend_meta)
+    n_pads, pads = (0, b"") if meta._pads is None else wire.pack_mask(meta._pads)
     body = wire.BatchOnWire(
         session=meta.session,
         size=meta.size,
@@ -69,23 +69,29 @@ def encode(meta: BatchMeta) -> tuple[bytes, dict[str, Any]]:
 def decode(cls: type[BatchMeta], data: bytes, beside: dict[str, Any] | None = None) -> BatchMeta:
     """A fresh batch. Raises `CorruptSegmentError` for bytes that are none, `LayoutMismatchError` for other versions."""
     body = wire.unpack(data, wire.BatchOnWire)
-    beside = beside or {}
     meta = object.__new__(cls)
     meta._indexes, meta._partition_names, meta._partition_codes = wire.unpack_rows(body)
     meta._index_list = meta._partition_list = None
     meta._schemas, meta._row_shapes = wire.unpack_fields(body.fields, body.size)
     meta._status_fill, meta._status = wire.unpack_status(body.status, body.size)
-    meta._pads = wire.unpack_mask(body.n_pads, body.pads, body.size)
-    meta._extra_info = dict(beside.get("extra_info", body.extra_info))
-    meta._custom_meta = _beside_or(beside, "custom_meta", unpack_row_dicts(body.custom_meta, body.size))
-    meta._backend_meta = _beside_or(beside, "backend_meta", unpack_row_dicts(body.backend_meta, body.size))
+    meta._pads = wire.unpack_mask(body.n_pads, body.pads, body.size) if body.n_pads else None
+    meta._extra_info = body.extra_info
+    meta._custom_meta = None if body.custom_meta is None else unpack_row_dicts(body.custom_meta, body.size)
+    meta._backend_meta = None if body.backend_meta is None else unpack_row_dicts(body.backend_meta, body.size)
+    if beside:
+        _set_beside(meta, beside)
     meta.session = body.session
     return meta
 
 
-def _beside_or(beside: dict[str, Any], name: str, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    odd = beside.get(name)
-    return rows if odd is None else [dict(row) for row in odd]
+def _set_beside(meta: BatchMeta, beside: dict[str, Any]) -> None:
+    """Values that travelled as objects; copied, because an unpickler may share them."""
+    if "extra_info" in beside:
+        meta._extra_info = dict(beside["extra_info"])
+    if beside.get("custom_meta") is not None:
+        meta._custom_meta = [dict(row) for row in beside["custom_meta"]]
+    if beside.get("backend_meta") is not None:
+        meta._backend_meta = [dict(row) for row in beside["backend_meta"]]
 
 
 def from_wire(data: bytes, beside: dict[str, Any] | None = None, cls: type[BatchMeta] | None = None) -> BatchMeta:

@@ -124,8 +124,13 @@ def _one_run(values: Int64Array) -> bytes | None:
         return None
     if count > 2 and not (values[1:] - values[:-1] == step).all():
         return None
-    numbers = _varint(first) if count == 1 else _varint(first) + _varint(step) + _uvarint(count - 1)
-    return _RUNS + numbers if count == 1 or len(numbers) <= count else None
+    out = bytearray(_RUNS)
+    for number in (_zigzag_int(first),) if count == 1 else (_zigzag_int(first), _zigzag_int(step), count - 1):
+        while number > 0x7F:
+            out.append(number & 0x7F | 0x80)
+            number >>= 7
+        out.append(number)
+    return bytes(out) if count == 1 or len(out) <= count + 1 else None
 
 
 def _decode_one_run(body: bytes, count: int) -> Int64Array | None:
@@ -142,25 +147,17 @@ def _decode_one_run(body: bytes, count: int) -> Int64Array | None:
             number = shift = 0
     if shift or len(numbers) != 3 or numbers[2] != count - 1 or count < 2:
         return None
-    first, step = ((value >> 1) ^ -(value & 1) for value in numbers[:2])
+    first, step = (numbers[0] >> 1) ^ -(numbers[0] & 1), (numbers[1] >> 1) ^ -(numbers[1] & 1)
     last = first + step * (count - 1)
     if step == 0 or not (-_MAX_INT64 <= first <= _MAX_INT64 and -_MAX_INT64 <= last <= _MAX_INT64):
         return None
-    return np.arange(first, last + (1 if step > 0 else -1), step, dtype=np.int64)
+    if step == 1:
+        return np.arange(first, first + count, dtype=np.int64)
+    return np.arange(count, dtype=np.int64) * step + first  # `arange` counts its steps in floating point
 
 
-def _varint(value: int) -> bytes:
-    """A signed number, zigzag coded."""
-    return _uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _zigzag_int(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
 
 
 def _decode_offsets(body: bytes, count: int) -> Int64Array:

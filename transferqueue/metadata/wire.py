@@ -184,7 +184,7 @@ def unpack_rows(batch: BatchOnWire) -> tuple[NDArray[np.int64], tuple[str, ...],
     if not 0 <= batch.size <= MAX_ROWS:
         raise CorruptSegmentError(f"metadata claims {batch.size} rows; at most {MAX_ROWS} are accepted")
     indexes = decode_int64(batch.indexes, batch.size)
-    if batch.size and indexes.min() < 0:
+    if batch.size and np.minimum.reduce(indexes) < 0:
         raise CorruptSegmentError("metadata holds a negative global index")
     indexes.flags.writeable = False
     names = tuple(batch.partitions)

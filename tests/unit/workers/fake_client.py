@@ -5,12 +5,14 @@ Injected through `transferqueue.workers.session_client.client_for`, the one seam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
+from transferqueue.codec import plan_alloc
 from transferqueue.errors import FieldNotReadyError, KeyNotFoundError
 from transferqueue.metadata import BatchMeta
 from transferqueue.read_report import ReadReport
@@ -90,6 +92,17 @@ class FakeClient:
     async def async_kv_retrieve_keys(self, global_indexes: Sequence[int], partition_id: str) -> list[str | None]:
         return self.kv_retrieve_keys(global_indexes, partition_id)
 
+    def alloc(
+        self, fields: Mapping[Any, Any], *, partition_id: str, metadata: BatchMeta, timeout: float | None = None
+    ) -> FakeAllocation:
+        self.calls.append("alloc")
+        assert metadata.partition_names == (partition_id,)
+        return FakeAllocation(self, fields, metadata)
+
+    async def async_alloc(self, fields: Mapping[Any, Any], *, partition_id: str, metadata: BatchMeta) -> FakeAllocation:
+        self.calls.append("async")
+        return self.alloc(fields, partition_id=partition_id, metadata=metadata)
+
     def column(self, meta: BatchMeta, name: str) -> list[Any]:
         """The stored values of one field, tensors as lists."""
         values = [self.rows[index][name] for index in meta.global_indexes]
@@ -104,6 +117,41 @@ class FakeClient:
             values = [self.rows[index][name] for index in meta.global_indexes]
             columns[name] = _column(values, meta, name)
         return TensorDict(columns, batch_size=[meta.size])
+
+
+class FakeAllocation:
+    """Tensors that become rows at `commit`. `held` says whether somebody held one of them then."""
+
+    def __init__(self, client: FakeClient, fields: Mapping[Any, Any], metadata: BatchMeta) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._data: TensorDict | None = plan_alloc(fields, metadata.size).private_tensors()
+        self._open = True
+        self.held: bool | None = None
+
+    @property
+    def data(self) -> TensorDict:
+        assert self._data is not None
+        return self._data
+
+    def commit(self, extra: Mapping[str, Any] | None = None) -> BatchMeta:
+        assert self._open
+        self._open = False
+        data, self._data = self.data, None
+        columns = {name: data.get(name) for name in self.names(data)}
+        # One for `data`, which this frame holds, and one for the call that asks.
+        self.held = sys.getrefcount(data) > 2
+        self._client.calls.append("commit held" if self.held else "commit")
+        return self._client.put(TensorDict({**columns, **(extra or {})}, [self._metadata.size]), self._metadata)
+
+    def abort(self) -> None:
+        if self._open:
+            self._open = False
+            self._client.calls.append("abort")
+
+    @staticmethod
+    def names(data: TensorDict) -> list[str]:
+        return [str(name) for name in data.keys()]
 
 
 def _column(values: list[Any], meta: BatchMeta, name: str) -> Any:

@@ -1,0 +1,125 @@
+"""Calls and answers that are metadata and plain values, as one byte string each.
+
+Ray writes a `bytes` argument as it is; every other object goes through cloudpickle and a second encoding on both
+sides, which for a call with a piece of metadata costs more than the call. So such a call travels as one frame, and a
+frame that is the same for all ranks is made once. Whatever else is among the values (tensors, references, a user's
+objects, metadata whose user values are such) is left to Ray's own ways.
+
+A call is a msgpack array ``[method, args, kwargs]`` with metadata as extension types, an answer is one byte that says
+what follows. What is read is bounded and checked as `transferqueue.metadata` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from transferqueue.errors import CorruptSegmentError
+from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire, kv_wire
+from transferqueue.workers.arguments import Broadcast, PerRank, arguments_for_ranks
+
+_BATCH, _KEYS, _BYTES = 1, 2, 3
+_CODES: dict[type, int] = {BatchMeta: _BATCH, KVBatchMeta: _KEYS}
+_PLAIN: frozenset[type] = frozenset({type(None), bool, int, float, str})
+
+
+class _Call(msgspec.Struct, array_like=True):
+    method: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def calls_for_ranks(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], world_size: int) -> list[bytes] | None:
+    """One frame per rank, for arguments spread as in `arguments_for_ranks`; the same object for ranks that get the
+    same. None for a call without metadata, which Ray sends as cheaply, and for one that a frame cannot hold.
+    """
+    values = [*args, *kwargs.values()]
+    if not any(type(_sample(value)) in _CODES for value in values):
+        return None
+    packed: dict[int, msgspec.msgpack.Ext] = {}
+    shared = not any(isinstance(value, PerRank) for value in values)
+    try:
+        frames = [
+            msgspec.msgpack.encode(
+                [method, [_packed(v, packed) for v in mine], {name: _packed(v, packed) for name, v in named.items()}]
+            )
+            for mine, named in arguments_for_ranks(args, kwargs, world_size)[: 1 if shared else None]
+        ]
+    except (_NoFrameError, UnicodeEncodeError, OverflowError):  # the latter: surrogates, ints beyond 64 bits
+        return None
+    return frames * world_size if shared else frames
+
+
+def read_call(frame: bytes) -> tuple[str, list[Any], dict[str, Any]]:
+    """(method, args, kwargs). Raises `CorruptSegmentError` for bytes that are no call."""
+    try:
+        call = msgspec.msgpack.decode(frame, type=_Call, ext_hook=_unpacked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptSegmentError(f"the frame of a call does not decode: {error}") from error
+    return call.method, call.args, call.kwargs
+
+
+def answer(output: Any) -> Any:
+    """What a method returned as the rank sends it: metadata and byte strings as frames, all else as it is."""
+    if type(output) is bytes:  # else it could not be told from a frame
+        return bytes([_BYTES]) + output
+    code = _CODES.get(type(output))
+    if code is None:
+        return output
+    data = _wire(output)
+    return output if data is None else bytes([code]) + data
+
+
+def read_answer(received: Any) -> Any:
+    """What the method returned. Raises `CorruptSegmentError` for bytes that are no answer."""
+    if type(received) is not bytes:
+        return received
+    body = memoryview(received)[1:]
+    if received[:1] == bytes([_BYTES]):
+        return bytes(body)
+    return _unpacked(received[0] if received else 0, body)
+
+
+class _NoFrameError(Exception):
+    pass
+
+
+def _sample(value: Any) -> Any:
+    if isinstance(value, Broadcast):
+        return value.value
+    return value[0] if isinstance(value, PerRank) and value else value
+
+
+def _packed(value: Any, packed: dict[int, msgspec.msgpack.Ext]) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if id(value) in packed:
+        return packed[id(value)]
+    code = _CODES.get(kind)
+    data = None if code is None else _wire(value)
+    if code is None or data is None:
+        raise _NoFrameError
+    made = packed[id(value)] = msgspec.msgpack.Ext(code, data)
+    return made
+
+
+def _wire(meta: BatchMeta | KVBatchMeta) -> bytes | None:
+    """The pickled form, when that is nothing but bytes."""
+    parts: tuple[Any, ...] = meta.__reduce__()[1]
+    return parts[0] if len(parts) == 1 else None
+
+
+_READERS: dict[int, Callable[[Any], Any]] = {
+    _BATCH: lambda data: batch_wire.decode(BatchMeta, data),
+    _KEYS: lambda data: kv_wire.decode(KVBatchMeta, data),
+}
+
+
+def _unpacked(code: int, data: memoryview) -> Any:
+    reader = _READERS.get(code)
+    if reader is None:
+        raise CorruptSegmentError(f"a frame holds a value of unknown kind {code}")
+    return reader(data)
