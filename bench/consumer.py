@@ -30,10 +30,13 @@ def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...
 
 
 class Consumer:
-    """`make(*arguments)` runs in a spawned process; `call(name, *args)` runs a method there and returns its answer."""
+    """`make(*arguments)` runs in a process of its own; `call(name, *args)` runs a method there and returns its answer.
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
+    `start_method`: "spawn", or "forkserver" where many are started: they share what they import.
+    """
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any, start_method: str = "spawn") -> None:
+        context = multiprocessing.get_context(start_method)
         self._pipe, there = context.Pipe()
         self._process = context.Process(target=_serve, args=(there, make, arguments), daemon=True)
         self._process.start()

@@ -1,22 +1,33 @@
-"""Claims: 8 rows x 16 floats put / get <= 0.15 / 0.10 ms; single-row puts >= 5,000/s; 10,000 keys; 64 random rows."""
+"""Claim: small puts cost little. 8 rows x 16 floats between processes; single rows from 1, 2 and 4 processes; rows of 20
+fields from 200 tasks of one event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import sys
 import time
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
+from bench.crew import Member, crew, sleep_until
 from bench.ours import PARTITION, SYSTEM, readers, session
 from bench.report import main
-from bench.timing import Measured, MemcpyUnit
-from bench.workload import payload_nbytes, small_batch, workload_w
+from bench.timing import Measured
+from bench.workload import payload_nbytes, small_batch
+
+PROCESSES = (1, 2, 4)
+WINDOW_S = 0.7
+AGENTS = 200
+ROWS_PER_AGENT = 10
 
 
 def small(rows: int, rounds: int) -> Measured:
+    """put in this process, get in another; the clear in between is not timed."""
     measured = Measured("small", SYSTEM, payload_nbytes(small_batch()))
     with session() as opened, readers(opened.name) as (reader,):
         client = tq.get_client()
@@ -30,67 +41,90 @@ def small(rows: int, rounds: int) -> Measured:
                 measured.put_s.append(put_s)
                 measured.get_s.append(get_s)
             client.clear_samples(meta)
+    summary = measured.summary()
+    measured.facts |= {"small_put_ms": summary["put_ms"], "small_get_ms": summary["get_ms"]}
     return measured
+
+
+class RowWriter(Member):
+    """Puts single rows into a partition of its own."""
+
+    def __init__(self, session: str, number: int) -> None:
+        super().__init__(session)
+        self._partition = f"rows-{number}"
+        self._row = TensorDict({"x": torch.zeros(1, 16)}, batch_size=[1])
+        self.client.put(self._row, partition_id=self._partition)
+
+    def write(self, begin_s: float, window_s: float) -> int:
+        """Puts that returned within the window."""
+        put, row, partition, count = self.client.put, self._row, self._partition, 0
+        sleep_until(begin_s)
+        end_s = begin_s + window_s
+        while time.monotonic() < end_s:
+            put(row, partition_id=partition)
+            count += 1
+        return count
+
+    def clear(self) -> None:
+        self.client.clear_partition(self._partition)
+        self.client.put(self._row, partition_id=self._partition)
 
 
 def single_row_puts(rows: int, rounds: int) -> Measured:
+    """Windows with 1, 2 and 4 processes take turns, so that a machine that slows down slows all of them."""
     measured = Measured("single_row_puts", SYSTEM)
-    with session():
-        client = tq.get_client()
-        row = TensorDict({"x": torch.zeros(1, 16)}, batch_size=[1])
-        for _ in range(rounds * 300):
-            began = time.perf_counter()
-            client.put(row, partition_id=PARTITION)
-            measured.put_s.append(time.perf_counter() - began)
-    measured.facts["puts_per_second"] = len(measured.put_s) / sum(measured.put_s)
+    rates: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    with session() as opened, crew(max(PROCESSES), RowWriter, opened.name) as writers:
+        for round_index in range(rounds + 1):
+            for count in PROCESSES:
+                done = writers.together("write", WINDOW_S, of=count)
+                if round_index:
+                    rates[count].append(sum(done) / WINDOW_S)
+                for writer in writers.members:
+                    writer.call("clear")
+    for count in PROCESSES:
+        name = f"single_row_puts_per_second_{count}_process" + ("es" if count > 1 else "")
+        measured.facts[name] = statistics.median(rates[count])
+        if count > 1:
+            ratios = [more / one for more, one in zip(rates[count], rates[1], strict=True)]
+            measured.facts[f"single_row_puts_{count}_over_1_process"] = statistics.median(ratios)
     return measured
 
 
-def keys_10k(rows: int, rounds: int) -> list[Measured]:
-    count = 10_000
-    names = [f"key-{index:08d}" for index in range(count)]
-    batch = TensorDict({"x": torch.zeros(count, 4)}, batch_size=[count])
-    with session() as opened, readers(opened.name):
-        calls = {
-            "put": lambda: tq.kv_batch_put(keys=names, partition_id=PARTITION, fields=batch, tags=[{}] * count),
-            "get": lambda: tq.kv_batch_get(keys=names, partition_id=PARTITION),
-            "list": lambda: tq.kv_list(partition_id=PARTITION),
-            "metadata": lambda: tq.get_client().kv_retrieve_meta(keys=names, partition_id=PARTITION),
-        }
-        found = {name: Measured(f"keys_10k_{name}", SYSTEM) for name in calls}
-        for _ in range(rounds):
-            for name, call in calls.items():
-                began = time.perf_counter()
-                call()
-                found[name].get_s.append(time.perf_counter() - began)
-    return list(found.values())
+def agent_row(number: int) -> dict[str, Any]:
+    """20 fields of one finished turn: 10 token sequences, 6 numbers, 4 texts."""
+    row: dict[str, Any] = {f"tokens_{index}": torch.arange(32 * (index + 1)) + number for index in range(10)}
+    row |= {f"score_{index}": torch.tensor(float(number + index)) for index in range(6)}
+    return row | {f"text_{index}": f"answer {number} of turn {index}" for index in range(4)}
 
 
-def random_rows(rows: int, rounds: int) -> list[Measured]:
-    """64 random rows of 512, all fields of W, against numpy's take of the same rows from warm private memory."""
-    batch = workload_w(rows)
-    chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(1))[:64].tolist()
-    dense = {name: value.numpy() for name, value in workload_w(rows, strings=False).items() if name != "prompts"}
-    measured = Measured("random_64_of_512", SYSTEM, payload_nbytes(batch) * 64 // rows)
-    takes = []
-    with session() as opened, readers(opened.name) as (reader,):
-        meta = tq.get_client().put(batch, partition_id=PARTITION).select_samples(chosen)
-        unit = MemcpyUnit(measured.nbytes)
-        for round_index in range(rounds * 3 + 2):
-            get_s = reader.call("get", meta)
-            began = time.perf_counter()
-            taken = {name: value.take(chosen, axis=0) for name, value in dense.items()}
-            take_s = time.perf_counter() - began
-            del taken
-            if round_index > 1:
-                measured.get_s.append(get_s)
-                takes.append(take_s)
-                measured.memcpy_s.append(unit.seconds())
-    measured.facts["numpy_take_ms"] = statistics.median(takes) * 1e3
-    return [measured]
+async def _agents(store: Any, agents: int, rows_each: int, first: int) -> float:
+    rows = [agent_row(number) for number in range(agents)]
+
+    async def agent(number: int) -> None:
+        for turn in range(rows_each):
+            key = f"agent-{number}-{first + turn}"
+            await store.async_kv_put(key, PARTITION, rows[number], {"turn": turn})
+
+    began = time.perf_counter()
+    await asyncio.gather(*(agent(number) for number in range(agents)))
+    return time.perf_counter() - began
+
+
+def agent_loop(rows: int, rounds: int) -> Measured:
+    """Rows of 20 fields by key and with a tag, from 200 asyncio tasks that wait for each of their puts."""
+    measured = Measured("agent_loop", SYSTEM)
+    count = AGENTS * ROWS_PER_AGENT
+    with session():
+        client = tq.get_client()
+        for round_index in range(rounds + 1):
+            taken_s = asyncio.run(_agents(client, AGENTS, ROWS_PER_AGENT, round_index * ROWS_PER_AGENT))
+            if round_index:
+                measured.put_s.append(taken_s / count)
+            client.clear_partition(PARTITION)
+    measured.facts["agent_loop_rows_per_second"] = 1 / statistics.median(measured.put_s)
+    return measured
 
 
 if __name__ == "__main__":
-    sys.exit(
-        main({"small": small, "single_row_puts": single_row_puts, "keys_10k": keys_10k, "random_rows": random_rows})
-    )
+    sys.exit(main({"small": small, "single_row_puts": single_row_puts, "agent_loop": agent_loop}))

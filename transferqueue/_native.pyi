@@ -232,6 +232,9 @@ class Store:
         """The 32-bit sequence word of the partition (None: the session's own, bumped by every commit)."""
     def wait_word(self, partition: str | None, seen: int, timeout_s: float) -> bool:
         """Sleeps (futex) until the word differs from `seen`; False after timeout_s. Call in slices of at most 0.1 s."""
+    def wait_change(self, partition: str, seen: int, version: int, timeout_s: float) -> bool:
+        """Sleeps until the partition's word differs from `seen` or its version from `version` (looked at every 0.1 s, after a
+        second every 0.5 s, as are signals); False after timeout_s."""
     def wake(self, partition: str | None) -> None: ...
     def partition_version(self, partition: str) -> int: ...
 
@@ -250,6 +253,9 @@ class Store:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
     def stats(self) -> dict[str, int]: ...
     def partition_stats(self) -> list[dict[str, Any]]: ...
+    def write_lock_holds(self) -> list[tuple[int, int]]:
+        """How long this process held the write lock, since it attached or forked: (nanoseconds, rounded up by at most
+        12.5 %; how often), ascending. From entering the gate to leaving it, times without a CPU included."""
 
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
     """Tests only: at that point, after `after` passes: "kill" (SIGKILL), "stop" (until `resume`), "fail", "delay"."""

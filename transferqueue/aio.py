@@ -69,12 +69,13 @@ class AsyncRunner:
 
     async def run_steps(self, steps: Steps[R]) -> R:
         """Steps in the pool, waiting outside it."""
-        while True:
+        pool, _ = self._parts()
+        step = functools.partial(_next_step, steps)
+        sleep, result = await asyncio.get_running_loop().run_in_executor(pool, step)
+        while sleep is not None:
             pool, notifier = self._parts()
-            sleep, result = await asyncio.get_running_loop().run_in_executor(pool, _next_step, steps)
-            if sleep is None:
-                return result  # type: ignore[no-any-return]
-            await notifier.sleep(sleep)
+            sleep, result = await notifier.step_after(sleep, pool, step)
+        return result  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Wakes all waiters and ends the threads. Calls that run finish. Idempotent."""
@@ -113,22 +114,52 @@ def _next_step(steps: Steps[Any]) -> tuple[Sleep | None, Any]:
         return None, end.value  # a StopIteration cannot pass through a future
 
 
+Outcome = tuple["Sleep | None", Any]
+
+
 class _Waiter:
-    def __init__(self, sleep: Sleep) -> None:
+    """A call that sleeps, and the step that follows."""
+
+    def __init__(self, sleep: Sleep, pool: ThreadPoolExecutor, step: Callable[[], Outcome]) -> None:
         self.sleep = sleep
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.future: asyncio.Future[Outcome] = self.loop.create_future()
+        self._pool = pool
+        self._step = step
         now_s = time.monotonic()
         until_s = now_s + sleep.longest_s
         self.until_s = until_s if sleep.until_s is None else min(until_s, sleep.until_s)
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._complete)
+        """Has the step taken in the pool: from here and not by way of the loop, which would wake two threads more."""
+        try:
+            self._pool.submit(self.take_step)
+        except RuntimeError:  # the pool was shut down
+            self._complete(error=ClosedError("this client was closed while the call waited"))
 
-    def _complete(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+    def take_step(self) -> None:
+        """Takes the step in this thread and hands its outcome to the loop."""
+        if self.future.cancelled():
+            return  # read without the loop: a step too many is harmless, like one of a call that is cancelled in the pool
+        try:
+            outcome = self._step()
+        except BaseException as error:
+            self._complete(error=error)
+        else:
+            self._complete(outcome)
+
+    def _complete(self, outcome: Outcome | None = None, error: BaseException | None = None) -> None:
+        def complete() -> None:
+            if self.future.done():
+                return
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                assert outcome is not None
+                self.future.set_result(outcome)
+
+        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+            self.loop.call_soon_threadsafe(complete)
 
 
 class Notifier:
@@ -141,21 +172,27 @@ class Notifier:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    async def sleep(self, sleep: Sleep) -> None:
-        """Returns when the sleep is over."""
-        waiter = _Waiter(sleep)
+    async def step_after(self, sleep: Sleep, pool: ThreadPoolExecutor, step: Callable[[], Outcome]) -> Outcome:
+        """When the sleep is over, takes `step` in the pool and returns its outcome."""
+        waiter = _Waiter(sleep, pool, step)
         with self._changed:
-            if self._closed:
-                return
-            self._waiters.add(waiter)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="transferqueue-notifier", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            if not self._closed:
+                self._waiters.add(waiter)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="transferqueue-notifier", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+            ours = self._closed
         try:
             # The word may have moved between the look and our registration, with the notifier asleep already.
-            if word_of(self._store, sleep.partition) == sleep.seen:
-                await waiter.future
+            if not ours and word_of(self._store, sleep.partition) != sleep.seen:
+                # Whoever takes the waiter out of the set wakes it: the notifier, or we.
+                with self._changed:
+                    ours = waiter in self._waiters
+                    self._waiters.discard(waiter)
+            if ours:
+                waiter.wake()
+            return await waiter.future
         finally:
             with self._changed:
                 self._waiters.discard(waiter)
@@ -189,9 +226,20 @@ class Notifier:
                 due = _due(self._store, waiting, now_s, look_at_versions=tick)
                 if due:
                     with self._changed:
+                        due = [waiter for waiter in due if waiter in self._waiters]
                         self._waiters.difference_update(due)
-                    for waiter in due:
+                        alone = bool(due) and not self._waiters
+                        if alone:
+                            self._thread = None  # who registers meanwhile starts another: a step may copy for long
+                    for waiter in due[1:] if alone else due:
                         waiter.wake()
+                    if alone:
+                        # Nobody else to listen for: one thread less to wake on the way to the waiter.
+                        due[0].take_step()
+                        with self._changed:
+                            if self._thread is not None:
+                                return
+                            self._thread = threading.current_thread()
                     continue
                 left_s = min(waiter.until_s for waiter in waiting) - now_s
                 self._store.wait_word(None, seen, max(0.0, min(SLICE_S, left_s)))

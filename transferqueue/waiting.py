@@ -22,11 +22,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Self = TypeVar("Self")
 
-# The longest sleep in one native call: signals (Ctrl-C) are seen in between, and a producer that died between its
-# commit and its wake-up is noticed by the partition's version.
+# The longest native sleep on the session's word: signals (Ctrl-C) are seen in between. On the word of a partition the
+# slices are native: there the partition's version is compared, too, by which a sleeper notices a producer that died between
+# its commit and its wake-up.
 SLICE_S = 0.1
-# After this the index itself is asked again, whatever words and versions say.
-LOOK_AGAIN_S = 1.0
+# After this the condition itself is looked at again, whatever words and versions say.
+LOOK_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,16 @@ def sleep_here(store: Store, sleep: Sleep) -> None:
         left_s = started_s + sleep.longest_s - now_s
         if sleep.until_s is not None:
             left_s = min(left_s, sleep.until_s - now_s)
+        if left_s <= 0:
+            return
         try:
-            if left_s <= 0 or store.wait_word(sleep.partition, sleep.seen, min(SLICE_S, left_s)):
-                return
+            if sleep.partition is None:
+                changed = store.wait_word(None, sleep.seen, min(SLICE_S, left_s))
+            else:
+                changed = store.wait_change(sleep.partition, sleep.seen, sleep.version, left_s)
         except PartitionNotFoundError:
             return  # cleared meanwhile: that is a change
-        if sleep.partition is not None and version_of(store, sleep.partition) != sleep.version:
+        if changed:
             return
 
 

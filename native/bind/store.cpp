@@ -117,6 +117,13 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("partition").none(), nb::arg("seen"), nb::arg("timeout_s"))
       .def(
+          "wait_change",
+          [](Store& self, const nb::str& partition, std::uint32_t seen, std::uint64_t version, double timeout_s) {
+            const std::string name = to_utf8(partition, "partition");
+            return without_gil([&] { return self.wait_change(name, seen, version, timeout_s, check_signals); });
+          },
+          nb::arg("partition"), nb::arg("seen"), nb::arg("version"), nb::arg("timeout_s"))
+      .def(
           "wake",
           [](Store& self, const std::optional<nb::str>& partition) {
             const auto name = optional_utf8(partition);

@@ -63,7 +63,8 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("trim", nogil(&Store::trim))
       .def("clients", &clients)
       .def("stats", &stats)
-      .def("partition_stats", &partition_stats);
+      .def("partition_stats", &partition_stats)
+      .def("write_lock_holds", nogil(&Store::write_lock_holds));
 }
 
 }  // namespace tq::bind

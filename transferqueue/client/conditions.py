@@ -80,18 +80,21 @@ class WaitCalls(KeyedCalls):
 
     def _keys_ready(self, partition: str, keys: list[str], fields: list[str]) -> BatchMeta | None:
         resolved = self._store.resolve(partition, keys=keys, fields=fields, lease=False)
-        if (resolved.indexes < 0).any() or Coverage(resolved).missing(fields):
+        # One look decides and describes: whoever waits has a core to wake up and its caches to fill as it is.
+        coverage = Coverage(resolved)
+        if (coverage.indexes < 0).any() or coverage.missing(fields):
             return None
-        return self._found(partition, as_indexes(resolved.indexes), fields)
+        return self._meta_of_coverage(partition, coverage, fields)
 
     def _rows_ready(self, partition: str, metadata: BatchMeta, fields: list[str]) -> BatchMeta | None:
         resolved = self._store.resolve(partition, indexes=as_indexes(metadata.index_array), fields=fields, lease=False)
         if len(resolved.gone):
             raise stale(partition, resolved.indexes[resolved.gone])
-        if Coverage(resolved).missing(fields):
+        coverage = Coverage(resolved)
+        if coverage.missing(fields):
             return None
-        found = self._found(partition, as_indexes(metadata.index_array), fields)
-        if found is not None and metadata.num_padding:
+        found = self._meta_of_coverage(partition, coverage, fields)
+        if metadata.num_padding:
             found._pads = metadata._pads
         return found
 

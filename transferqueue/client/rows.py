@@ -207,8 +207,12 @@ class RowCalls(ClientCore):
         if len(resolved.gone):
             raise stale(partition, indexes[resolved.gone])
         coverage = Coverage(resolved)
-        names = coverage.on_every_row() if fields is None else list(fields)
-        return meta_of(self.session, partition, coverage, names, self._tags_of(partition, indexes))
+        return self._meta_of_coverage(partition, coverage, coverage.on_every_row() if fields is None else fields)
+
+    def _meta_of_coverage(self, partition: str, coverage: Coverage, fields: Sequence[str]) -> BatchMeta:
+        """Rows that were found to exist, with `fields` and their tags."""
+        tags = self._tags_of(partition, as_indexes(coverage.indexes))
+        return meta_of(self.session, partition, coverage, list(fields), tags)
 
     async_clear_samples = asynchronous(clear_samples)
     async_clear_partition = asynchronous(clear_partition)

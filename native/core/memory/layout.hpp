@@ -52,7 +52,7 @@ inline constexpr std::size_t partition_word_count = 1024;  // by id modulo; a co
 //     64 | payload bytes, step bytes, pid namespace: constant | ended (0, then 1 for ever)
 //    128 | next owner id | 192 | lease hand-overs | 256 | puts | 320 | gets | 384 | session word
 //    448 | write gate    | 512 | task locks [64] | 4608 | partition words [1024], 4 bytes each
-//   8704 | end
+//   8704 | growth lock   | 8768 | end
 // The partition words are packed: they are bumped once a commit, which costs far more than a shared line.
 struct ControlLayout {
   SegmentHeader header;
@@ -68,6 +68,7 @@ struct ControlLayout {
   RobustLock write_gate;
   RobustLock task_locks[task_lock_count];
   std::atomic<std::uint32_t> partition_words[partition_word_count];  // futexes
+  RobustLock growth_lock;
 };
 
 // Block table: one word a slot.

@@ -21,7 +21,7 @@ static_assert(offsetof(SegmentHeader, zero) == 40);
 static_assert(sizeof(Line64) == 64 && sizeof(Line32) == 64);
 static_assert(sizeof(RobustLock) == 64 && alignof(RobustLock) == 64);
 
-static_assert(std::is_standard_layout_v<ControlLayout> && sizeof(ControlLayout) == 8704);
+static_assert(std::is_standard_layout_v<ControlLayout> && sizeof(ControlLayout) == 8768);
 static_assert(offsetof(ControlLayout, payload_bytes) == 64);
 static_assert(offsetof(ControlLayout, step_bytes) == 72);
 static_assert(offsetof(ControlLayout, pid_namespace) == 80);
@@ -34,6 +34,7 @@ static_assert(offsetof(ControlLayout, session_word) == 384);
 static_assert(offsetof(ControlLayout, write_gate) == 448);
 static_assert(offsetof(ControlLayout, task_locks) == 512);
 static_assert(offsetof(ControlLayout, partition_words) == 4608);
+static_assert(offsetof(ControlLayout, growth_lock) == 8704);
 
 static_assert(std::is_standard_layout_v<TableLayout> && sizeof(TableLayout) == 128);
 static_assert(offsetof(TableLayout, backed_slots) == 64);

@@ -13,6 +13,7 @@
 namespace tq {
 
 inline constexpr double wait_slice_s = 0.1;  // between two looks at signals and at the condition itself
+inline constexpr double longest_slice_s = 0.5;  // of who has waited for a second
 
 // The word as a waiter reads it before it checks. Acquire: pairs with bump_word.
 inline std::uint32_t read_word(const std::atomic<std::uint32_t>& word) noexcept {

@@ -13,10 +13,21 @@ RobustWriteGate::RobustWriteGate(std::shared_ptr<ControlSegment> control, double
 
 void RobustWriteGate::enter() {
   robust_lock::lock(control_->write_gate(), timeout_s_, "write lock of session '" + control_->session() + "'", interrupted_);
+  entered_ = std::chrono::steady_clock::now();
   TQ_PAUSE_NOTHROW("write_gate.entered");
 }
 
-void RobustWriteGate::leave() noexcept { robust_lock::unlock(control_->write_gate()); }
+void RobustWriteGate::leave() noexcept {
+  const auto held = std::chrono::steady_clock::now() - entered_;
+  hold_times_.add(static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(held).count()));
+  robust_lock::unlock(control_->write_gate());
+}
+
+GrowthLock::GrowthLock(ControlSegment& control, double timeout_s) : lock_(control.growth_lock()) {
+  robust_lock::lock(lock_, timeout_s, "growth lock of session '" + control.session() + "'");
+}
+
+GrowthLock::~GrowthLock() { robust_lock::unlock(lock_); }
 
 TaskLock::TaskLock(std::shared_ptr<ControlSegment> control, PartitionId partition, const std::string& task, double timeout_s,
                    robust_lock::Interrupted interrupted)

@@ -51,7 +51,10 @@ void Attachment::close() {
   leases.reset();
 }
 
-void Attachment::after_fork_in_child() noexcept { reopen_.store(true, std::memory_order_release); }
+void Attachment::after_fork_in_child() noexcept {
+  gate.after_fork_in_child();
+  reopen_.store(true, std::memory_order_release);
+}
 
 Call::Call(Attachment& attachment, bool even_if_ended) : attachment_(attachment), in_use_(attachment.in_use_) {
   if (attachment.closed() || !attachment.index_) {

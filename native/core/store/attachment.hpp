@@ -57,7 +57,7 @@ class Attachment final : public ForkParticipant {
   std::shared_ptr<LeaseFile> leases;    // null once closed
   LeaseDirectory lease_directory;
   std::shared_ptr<GiveBack> give_back;  // null once closed
-  RobustWriteGate gate;  // the index enters it for every write transaction; growing the payload holds it too
+  RobustWriteGate gate;  // the index enters it for every write transaction
 
  private:
   friend class Call;

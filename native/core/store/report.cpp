@@ -119,6 +119,10 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"rows", static_cast<std::uint64_t>(index.rows)}};
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Store::write_lock_holds() {
+  return attachment_->gate.hold_times().counts();
+}
+
 std::vector<Index::PartitionStats> Store::partition_stats() {
   const Call call(*attachment_);
   return call.index().partition_stats();

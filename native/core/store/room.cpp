@@ -14,13 +14,15 @@ namespace {
 constexpr std::uint64_t page = 4096;
 constexpr int max_missed = 64;  // trim gives way to puts that take every span before it can
 
-// Backs `nbytes` more and tells the index. False when the file system has no room.
-bool back_more(Attachment& attachment, Index& index, std::uint64_t nbytes) {
+// Backs `nbytes` beyond `seen` (what was backed when the caller looked) and tells the index. True also when somebody else
+// backed more since: then there may be room already. False when the file system has no room.
+bool back_more(Attachment& attachment, Index& index, std::uint64_t seen, std::uint64_t nbytes) {
+  // A grower that fails gives back what it got, so two at once would take from each other.
+  const GrowthLock held(*attachment.control);
+  if (attachment.payload->backed_bytes() > seen) return true;
   std::uint64_t end = 0;
   try {
-    // A grower that fails gives back what it got, so two at once would take from each other.
-    const GateHold entered(attachment.gate);
-    end = attachment.payload->grow(attachment.payload->backed_bytes() + nbytes);
+    end = attachment.payload->grow(seen + nbytes);
   } catch (const Error& error) {
     if (error.code != ErrorCode::storage_full) throw;
     return false;
@@ -39,7 +41,7 @@ bool grow(Attachment& attachment, Index& index, std::uint64_t nbytes) {
   }
   if (backed >= attachment.payload->payload_bytes()) return false;
   const std::uint64_t step = std::max(attachment.control->step_bytes(), nbytes);
-  return back_more(attachment, index, step) || (nbytes < step && back_more(attachment, index, nbytes));
+  return back_more(attachment, index, backed, step) || (nbytes < step && back_more(attachment, index, backed, nbytes));
 }
 
 std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
@@ -92,7 +94,7 @@ std::uint64_t populate_ahead(Attachment& attachment, Index& index, std::uint64_t
   PayloadSegment& payload = *attachment.payload;
   const std::uint64_t start = std::min(payload.touched_bytes(), payload.payload_bytes());
   const std::uint64_t wanted = start + std::min(nbytes, payload.payload_bytes() - start);
-  if (wanted > payload.backed_bytes()) back_more(attachment, index, wanted - payload.backed_bytes());
+  if (const std::uint64_t backed = payload.backed_bytes(); wanted > backed) back_more(attachment, index, backed, wanted - backed);
   const std::uint64_t end = std::min(wanted, payload.backed_bytes());
   if (end <= start) return 0;
   return payload.populate({start, end - start});

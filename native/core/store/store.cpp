@@ -80,6 +80,21 @@ bool Store::wait_word(const std::optional<std::string>& partition, std::uint32_t
   return tq::wait_word(word_of(*attachment_->control, partition), seen, timeout_s);
 }
 
+bool Store::wait_change(const std::string& partition, std::uint32_t seen, std::uint64_t version, double timeout_s,
+                        const Interrupt& interrupt) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  // A wake-up that finds nothing costs about 25 us of a core, most of it in the kernel: 64 sleepers that look ten times a
+  // second use 1.7 % (measured). Who just began to wait looks often, who waits for long does not.
+  for (double slice_s = wait_slice_s;; slice_s = std::min(2 * slice_s, longest_slice_s)) {
+    const double left_s = timeout_s - std::chrono::duration<double>(Clock::now() - start).count();
+    if (wait_word(partition, seen, std::min(left_s, slice_s))) return true;
+    if (partition_version(partition) != version) return true;
+    if (interrupt) interrupt();
+    if (left_s <= slice_s) return false;
+  }
+}
+
 void Store::wake(const std::optional<std::string>& partition) {
   const Call call(*attachment_);
   bump_word(word_of(*attachment_->control, partition));

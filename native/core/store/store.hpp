@@ -83,6 +83,10 @@ class Store {
   // nullopt: the session's own word, bumped by every commit.
   std::uint32_t wake_word(const std::optional<std::string>& partition);
   bool wait_word(const std::optional<std::string>& partition, std::uint32_t seen, double timeout_s);
+  // The same for a partition, until its word or its version differs: a producer that died between its commit and its wake is
+  // noticed after a slice, of 0.1 s at first and 0.5 s later. `interrupt` is called after each slice, and when a signal arrived.
+  bool wait_change(const std::string& partition, std::uint32_t seen, std::uint64_t version, double timeout_s,
+                   const Interrupt& interrupt);
   void wake(const std::optional<std::string>& partition);
   std::uint64_t partition_version(const std::string& partition);
 
@@ -94,6 +98,8 @@ class Store {
   std::vector<ClientReport> clients();
   std::vector<std::pair<std::string, std::uint64_t>> stats();
   std::vector<Index::PartitionStats> partition_stats();
+  // See HoldTimes::counts.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> write_lock_holds();
 
  private:
   std::shared_ptr<Attachment> attachment_;

@@ -49,6 +49,15 @@ class FakeStore:
                 self._changed.wait(left_s)
             return True
 
+    def wait_change(self, partition: str, seen: int, version: int, timeout_s: float) -> bool:
+        until_s = time.monotonic() + timeout_s
+        while True:
+            left_s = until_s - time.monotonic()
+            if self.wait_word(partition, seen, max(0.0, min(0.1, left_s))) or self.partition_version(partition) != version:
+                return True
+            if left_s <= 0.1:
+                return False
+
     def partition_version(self, partition: str) -> int:
         if partition not in self._versions:
             raise PartitionNotFoundError(partition)
