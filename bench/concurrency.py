@@ -1,5 +1,6 @@
 """Claim: 1 to 16 processes that write and read keep >= 0.85 of the best aggregate throughput as more are added; a put's
-p99.9 among 64 processes is reported; the write lock is held <= 0.5 ms at p99 while every client has a busy Python thread.
+p99.9 among 64 processes is reported; the write lock is held <= 0.5 ms at p99 while every client has a busy Python
+thread.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def crowd(rows: int, rounds: int) -> Measured:
 
 
 def lock_holds(rows: int, rounds: int) -> Measured:
-    """How long the write lock was held: 16 processes that put, each with a busy Python thread, measured in native code."""
+    """How long the write lock was held, as native code saw it: 16 processes that put, each with a busy Python thread."""
     measured = Measured("lock_holds", SYSTEM)
     with session() as opened, crew(16, WriterReader, opened.name, "small") as workers:
         before = _all_holds(workers)

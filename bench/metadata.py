@@ -1,5 +1,5 @@
-"""Claim: metadata stays small and is cut and joined fast. 512 or 4,096 contiguous rows x 7 fields pickle to <= 1,000 B, 4,096
-scattered rows to <= 20 kB; 8,192 rows x 20 fields are split in 64 and joined again in <= 10 ms.
+"""Claim: metadata stays small and is cut and joined fast. 512 or 4,096 contiguous rows x 7 fields pickle to <= 1,000 B,
+4,096 scattered rows to <= 20 kB; 8,192 rows x 20 fields are split in 64 and joined again in <= 10 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Claim: with 1,000,000 rows in the partition, put and get of 512 rows cost at most 1.5x what they cost in an empty one.
+"""Claim: with 1,000,000 rows in the partition, put and get of 512 rows cost at most 1.5x those in an empty one.
 
-Two sessions in two processes, one with the rows and one without, take turns: in one session both partitions would lie in the
-same trees. The batch has small fields, so that what is timed is the index and not the copying.
+Two sessions in two processes, one with the rows and one without, take turns: in one session both partitions would lie
+in the same trees. The batch has small fields, so that what is timed is the index and not the copying.
 """
 
 from __future__ import annotations

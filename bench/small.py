@@ -1,5 +1,5 @@
-"""Claim: small puts cost little. 8 rows x 16 floats between processes; single rows from 1, 2 and 4 processes; rows of 20
-fields from 200 tasks of one event loop.
+"""Claim: small puts cost little. 8 rows x 16 floats between processes; single rows from 1, 2 and 4 processes; rows of
+20 fields from 200 tasks of one event loop.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ class RowWriter(Member):
         self._row = TensorDict({"x": torch.zeros(1, 16)}, batch_size=[1])
         self.client.put(self._row, partition_id=self._partition)
 
-    def write(self, begin_s: float, window_s: float) -> int:
-        """Puts that returned within the window."""
+    def write(self, begin_s: float, window_s: float) -> tuple[int, float]:
+        """Puts that returned within the window, and CPU seconds used."""
         put, row, partition, count = self.client.put, self._row, self._partition, 0
         sleep_until(begin_s)
         end_s = begin_s + window_s
+        before_s = time.process_time()
         while time.monotonic() < end_s:
             put(row, partition_id=partition)
             count += 1
-        return count
+        return count, time.process_time() - before_s
 
     def clear(self) -> None:
         self.client.clear_partition(self._partition)
@@ -74,17 +75,25 @@ def single_row_puts(rows: int, rounds: int) -> Measured:
     """Windows with 1, 2 and 4 processes take turns, so that a machine that slows down slows all of them."""
     measured = Measured("single_row_puts", SYSTEM)
     rates: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    cpu_us: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    cores: dict[int, list[float]] = {count: [] for count in PROCESSES}
     with session() as opened, crew(max(PROCESSES), RowWriter, opened.name) as writers:
         for round_index in range(rounds + 1):
             for count in PROCESSES:
                 done = writers.together("write", WINDOW_S, of=count)
                 if round_index:
-                    rates[count].append(sum(done) / WINDOW_S)
+                    puts, used_s = sum(puts for puts, _ in done), sum(used_s for _, used_s in done)
+                    rates[count].append(puts / WINDOW_S)
+                    cpu_us[count].append(used_s / puts * 1e6)
+                    cores[count].append(used_s / WINDOW_S)
                 for writer in writers.members:
                     writer.call("clear")
     for count in PROCESSES:
         name = f"single_row_puts_per_second_{count}_process" + ("es" if count > 1 else "")
         measured.facts[name] = statistics.median(rates[count])
+        # What contention costs, and what the machine had left for us: what other programs took shows here.
+        measured.facts[f"single_row_put_cpu_us_{count}"] = statistics.median(cpu_us[count])
+        measured.facts[f"single_row_puts_cores_used_{count}"] = statistics.median(cores[count])
         if count > 1:
             ratios = [more / one for more, one in zip(rates[count], rates[1], strict=True)]
             measured.facts[f"single_row_puts_{count}_over_1_process"] = statistics.median(ratios)

@@ -233,8 +233,8 @@ class Store:
     def wait_word(self, partition: str | None, seen: int, timeout_s: float) -> bool:
         """Sleeps (futex) until the word differs from `seen`; False after timeout_s. Call in slices of at most 0.1 s."""
     def wait_change(self, partition: str, seen: int, version: int, timeout_s: float) -> bool:
-        """Sleeps until the partition's word differs from `seen` or its version from `version` (looked at every 0.1 s, after a
-        second every 0.5 s, as are signals); False after timeout_s."""
+        """Sleeps until the partition's word differs from `seen` or its version from `version` (looked at every 0.1 s,
+        after a second every 0.5 s, as are signals); False after timeout_s."""
     def wake(self, partition: str | None) -> None: ...
     def partition_version(self, partition: str) -> int: ...
 

@@ -140,7 +140,7 @@ class _Waiter:
     def take_step(self) -> None:
         """Takes the step in this thread and hands its outcome to the loop."""
         if self.future.cancelled():
-            return  # read without the loop: a step too many is harmless, like one of a call that is cancelled in the pool
+            return  # read without the loop: a step too many is harmless, as when a call is cancelled in the pool
         try:
             outcome = self._step()
         except BaseException as error:

@@ -95,6 +95,16 @@ def _seconds(value: Any, name: str) -> float | None:
     return None if seconds == float("inf") else seconds
 
 
+def _count(value: Any, name: str) -> int:
+    try:
+        count = int(str(value))
+    except ValueError:
+        count = -1
+    if isinstance(value, bool) or count < 0:
+        raise ValueError(f"{name} must be a whole number, 0 or more, not {value!r}")
+    return count
+
+
 def _read_mode(value: Any, name: str) -> str:
     if value not in READ_MODES:
         raise ValueError(f"{name} must be one of {', '.join(READ_MODES)}; not {value!r}")
@@ -152,6 +162,14 @@ class PutConfig:
 
 
 @dataclass(frozen=True)
+class ServiceConfig:
+    """``coalesce_after``: rows that this process gathered so often by the same read (1 MiB and more) are rewritten into
+    one block in the background, after which reads of them are views; 0: only when `coalesce` is called."""
+
+    coalesce_after: int = _key(_count, 4, of_process=True)
+
+
+@dataclass(frozen=True)
 class ControllerConfig:
     """``sampler``: a BaseSampler class, an instance, or the name of a built-in. ``polling_mode``: a fetch that finds
     too few rows returns empty metadata at once instead of waiting."""
@@ -175,6 +193,7 @@ class Config:
     storage: StorageConfig = field(default_factory=StorageConfig)
     read: ReadConfig = field(default_factory=ReadConfig)
     put: PutConfig = field(default_factory=PutConfig)
+    service: ServiceConfig = field(default_factory=ServiceConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     allow_pickle: bool = _key(_flag, True, of_process=True)
@@ -281,6 +300,7 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
         storage=group(StorageConfig, "storage."),
         read=group(ReadConfig, "read."),
         put=group(PutConfig, "put."),
+        service=group(ServiceConfig, "service."),
         controller=group(ControllerConfig, "controller."),
         logging=group(LoggingConfig, "logging."),
         allow_pickle=values["allow_pickle"],

@@ -23,8 +23,8 @@ R = TypeVar("R")
 Self = TypeVar("Self")
 
 # The longest native sleep on the session's word: signals (Ctrl-C) are seen in between. On the word of a partition the
-# slices are native: there the partition's version is compared, too, by which a sleeper notices a producer that died between
-# its commit and its wake-up.
+# slices are native: there the partition's version is compared, too, by which a sleeper notices a producer that died
+# between its commit and its wake-up.
 SLICE_S = 0.1
 # After this the condition itself is looked at again, whatever words and versions say.
 LOOK_AGAIN_S = 5.0

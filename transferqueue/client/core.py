@@ -29,6 +29,9 @@ class Housekeeping(Protocol):
     def start_if_missing(self) -> None:
         """Takes the session's service over when nobody runs it."""
 
+    def note_gather(self, partition: str, indexes: Indexes, fields: Sequence[str], copied_nbytes: int) -> None:
+        """A read of these rows had to copy so many bytes from several places."""
+
 
 class ClientCore:
     """State of a client; its calls are in the classes that inherit this one."""

@@ -192,7 +192,9 @@ class KeyedCalls(WriteCalls):
                 raise
             # Cleared between the two looks.
             return (yield from self._get_keys(keys, partition, fields, missing, mode, timeout, device))
-        batch, _, _ = self._decode(resolved, names, read_mode)
+        batch, _, copied = self._decode(resolved, names, read_mode)
+        if copied and read_mode != "copy":
+            self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
         return batch if device is None else batch.to(device)
 
     def _resolve_in_time(

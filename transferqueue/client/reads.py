@@ -103,6 +103,8 @@ class ReadCalls(ConsumptionCalls):
                 cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
             assert resolved is not None  # narrowing: without a timeout `_look` raised
             batch, viewed, copied = self._decode(resolved, names, mode)
+            if copied and mode != "copy":
+                self._service.note_gather(partition, indexes, names, copied)
             batches.append(batch)
             if cost is not None:
                 cost.bytes_viewed += viewed

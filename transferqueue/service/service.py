@@ -15,6 +15,7 @@ from transferqueue import _native
 from transferqueue.config import Config
 from transferqueue.errors import ClosedError, SessionNotFoundError, TransferQueueError
 from transferqueue.logs import get_logger
+from transferqueue.service.coalescer import Coalescer
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.session_lock import SessionLock
 
@@ -43,6 +44,9 @@ class StorageService:
         self._lock: SessionLock | None = None
         self._next_look_s = 0.0
         self.reaped = 0
+        # Of every process, whoever runs the rest of the service: only the reader knows what it reads again.
+        self._coalescer = Coalescer(store, config.service.coalesce_after)
+        self.note_gather = self._coalescer.note_gather
         _services.add(self)
 
     @property
@@ -77,7 +81,8 @@ class StorageService:
             _log.info("session %r had no storage service; this process runs it now", self._paths.name)
 
     def stop(self) -> None:
-        """Ends the thread and gives up the lock. Idempotent."""
+        """Ends the threads and gives up the lock. Idempotent."""
+        self._coalescer.stop()
         with self._guard:
             thread, self._thread = self._thread, None
             self._stopping.set()
@@ -130,6 +135,7 @@ class StorageService:
     def _continue_in_child(self) -> None:
         # The thread stayed in the parent; the inherited descriptor would keep the parent's lock alive after its death.
         self._guard = threading.Lock()
+        self._coalescer.continue_in_child()
         self._thread = None
         self._left_to_populate_bytes = 0
         self._next_look_s = time.monotonic() + _NOTICE_S

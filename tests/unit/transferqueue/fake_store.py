@@ -53,7 +53,10 @@ class FakeStore:
         until_s = time.monotonic() + timeout_s
         while True:
             left_s = until_s - time.monotonic()
-            if self.wait_word(partition, seen, max(0.0, min(0.1, left_s))) or self.partition_version(partition) != version:
+            if (
+                self.wait_word(partition, seen, max(0.0, min(0.1, left_s)))
+                or self.partition_version(partition) != version
+            ):
                 return True
             if left_s <= 0.1:
                 return False
