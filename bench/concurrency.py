@@ -153,7 +153,7 @@ def crowd(rows: int, rounds: int) -> Measured:
 
 
 def lock_holds(rows: int, rounds: int) -> Measured:
-    """How long the write lock was held, as native code saw it: 16 processes that put, each with a busy Python thread."""
+    """How long the write lock was held, as native code saw it: 16 processes that put, each with a busy thread."""
     measured = Measured("lock_holds", SYSTEM)
     with session() as opened, crew(16, WriterReader, opened.name, "small") as workers:
         before = _all_holds(workers)

@@ -1,5 +1,5 @@
-"""Claim: 64 random rows of 512, all fields, in <= 3.5 ms and at most 1.2x a numpy take. A batch of 512 rows that came by
-512 puts is read by one gather at memcpy speed; after `coalesce` the reads are views.
+"""Claim: 64 random rows of 512, all fields, in <= 3.5 ms and at most 1.2x a numpy take. A batch of 512 rows that came
+by 512 puts is read by one gather at memcpy speed; after `coalesce` the reads are views.
 """
 
 from __future__ import annotations
