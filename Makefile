@@ -22,7 +22,8 @@ export RAY_worker_niceness ?= 0
 help:
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (under 6 minutes)"
 	@echo "make test    everything that must hold (under 12 minutes)"
-	@echo "make bench   the benchmark table against the peers; make soak: the long crash and chaos runs"
+	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
+	@echo "make bench-quick   our own claims in a few rounds (under 2 minutes); make soak: the long crash and chaos runs"
 	@echo "make lint    ruff, mypy, pyright; make clean: removes what the targets made"
 
 INSTALLED := $(STAMPS)/installed-$(PYTHON_FILES)
@@ -74,7 +75,7 @@ test-native: $(STAMPS)/headers $(STAMPS)/python
 bench: setup peers
 	$(BIN)/python -m bench.run $(ARGS)
 
-bench-quick: setup peers
+bench-quick: setup
 	$(BIN)/python -m bench.run --quick $(ARGS)
 
 # The peer pins other versions of what we use, so it lives in an environment of its own.

@@ -1,22 +1,39 @@
-"""Command line of every measuring script: `python -m bench.X NAME --rows N --rounds N` prints one JSON object."""
+"""Command line of every measuring script: `python -m bench.X NAME ... --rows N --rounds N`, a line of JSON each."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+import traceback
 from collections.abc import Callable, Mapping
 
 from bench.timing import Measured
 
+RESULT = "RESULT "
+FAILED = "FAILED "
+
 
 def main(measures: Mapping[str, Callable[[int, int], Measured | list[Measured]]]) -> int:
+    """Runs the named measurements one after another; one that fails is reported and does not stop the others."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=sorted(measures))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(sorted(measures))} (default: all)")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    found = measures[arguments.name](arguments.rows, arguments.rounds)
-    print(
-        "RESULT " + json.dumps([item.as_json() for item in (found if isinstance(found, list) else [found])]), flush=True
-    )
-    return 0
+    unknown = sorted(set(arguments.names) - set(measures))
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(sorted(measures))}")
+    status = 0
+    for name in arguments.names or measures:
+        try:
+            found = measures[name](arguments.rows, arguments.rounds)
+        except Exception as error:
+            status = 1
+            traceback.print_exc()
+            print(FAILED + json.dumps({"name": name, "error": f"{type(error).__name__}: {error}"}), flush=True)
+            continue
+        listed = found if isinstance(found, list) else [found]
+        print(RESULT + json.dumps([item.as_json() for item in listed]), flush=True)
+    sys.stdout.flush()
+    return status

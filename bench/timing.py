@@ -1,67 +1,7 @@
-"""The unit of every number: one single-thread memcpy of the same bytes into warm shared memory, in the same run."""
+"""The unit and the record of every measurement, as the package has them."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import resource
-import statistics
-import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import numpy as np
-
-
-class MemcpyUnit:
-    """A warm private source and a warm shared destination of `nbytes`; `seconds()` is one memcpy between them."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self._source = np.ones(nbytes, dtype=np.uint8)
-        self._mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
-        self._destination = np.frombuffer(self._mapping, dtype=np.uint8)
-        self.seconds()  # the first touch is not the unit
-
-    def seconds(self) -> float:
-        began = time.perf_counter()
-        ctypes.memmove(self._destination.ctypes.data, self._source.ctypes.data, self.nbytes)
-        return time.perf_counter() - began
-
-
-@dataclass
-class Measured:
-    """Raw seconds of one claim for one system; one entry a round. `get_s` of several readers: the slowest."""
-
-    claim: str
-    system: str
-    nbytes: int = 0
-    put_s: list[float] = field(default_factory=list)
-    get_s: list[float] = field(default_factory=list)
-    memcpy_s: list[float] = field(default_factory=list)
-    checked_rows: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"summary": self.summary()}
-
-    def summary(self) -> dict[str, float]:
-        """Medians in ms; ratios to the median memcpy of the same run (0 where no memcpy was taken)."""
-        unit = statistics.median(self.memcpy_s) if self.memcpy_s else 0.0
-        found: dict[str, float] = {"memcpy_ms": unit * 1e3}
-        for name, values in (("put", self.put_s), ("get", self.get_s)):
-            if values:
-                found[f"{name}_ms"] = statistics.median(values) * 1e3
-                found[f"{name}_ms_min"], found[f"{name}_ms_max"] = min(values) * 1e3, max(values) * 1e3
-                found[f"{name}_ratio"] = statistics.median(values) / unit if unit else 0.0
-        if self.put_s and self.get_s:
-            both = [put + get for put, get in zip(self.put_s, self.get_s, strict=True)]
-            found["put_get_ms"] = statistics.median(both) * 1e3
-            found["put_get_ratio"] = statistics.median(both) / unit if unit else 0.0
-        return found
-
-
-def page_faults() -> tuple[int, int]:
-    """(minor, major) faults of this process so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_minflt, usage.ru_majflt
+from transferqueue.microbench.timing import Measured as Measured
+from transferqueue.microbench.timing import MemcpyUnit as MemcpyUnit
+from transferqueue.microbench.timing import page_faults as page_faults

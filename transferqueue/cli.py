@@ -1,6 +1,6 @@
 """``tq``: run a storage service, and look at the sessions of this machine.
 
-Imports neither torch nor Ray: every command but ``serve`` answers within a fraction of a second.
+Imports neither torch nor Ray: every command but ``serve`` and ``bench`` answers within a fraction of a second.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from transferqueue.errors import PartitionNotFoundError, TransferQueueError
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
+from transferqueue.text_table import show_table
 
 _STATE_LIMIT_ROWS = 20
 
@@ -60,6 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--session", help="which (default: the only one)")
     inspect.add_argument("--rows", type=int, default=_STATE_LIMIT_ROWS, help="how many rows to list")
     inspect.set_defaults(run=_inspect)
+
+    bench = commands.add_parser(
+        "bench", help="measure puts and gets on this machine, beside memcpy and Ray if installed"
+    )
+    bench.add_argument("--rows", type=int, default=512, help="rows of the batch; 512 are 67 MB (default: 512)")
+    bench.add_argument("--keys", type=int, default=10_000, help="keys of the key-value part (default: 10000)")
+    bench.add_argument("--rounds", type=int, default=7, help="repetitions; medians are shown (default: 7)")
+    bench.add_argument("--dir", help="directory for a file-backed store instead of /dev/shm")
+    bench.add_argument("--no-peers", action="store_true", help="leave Ray out")
+    bench.add_argument("--json", metavar="FILE", help="write everything measured, raw seconds included")
+    bench.set_defaults(run=_bench)
 
     commands.add_parser("clean", help="remove sessions whose processes are all dead").set_defaults(run=_clean)
     return parser
@@ -121,7 +133,7 @@ def _list(arguments: argparse.Namespace) -> int:
         rows.append(
             [paths.name, "in use" if in_use else "dead", started, f"{size} in {where}", str(description.creator_pid)]
         )
-    _table(["session", "state", "started", "size", "creator pid"], rows)
+    show_table(["session", "state", "started", "size", "creator pid"], rows)
     return 0
 
 
@@ -146,11 +158,11 @@ def _stats(arguments: argparse.Namespace) -> int:
     finally:
         attachment.detach()
     print(f"session {attachment.paths.name}")
-    _table(
+    show_table(
         ["", ""],
         [[name, format_size(value) if name.endswith("bytes") else str(value)] for name, value in figures.items()],
     )
-    _table(
+    show_table(
         list(partitions[0]) if partitions else ["name"], [[str(value) for value in row.values()] for row in partitions]
     )
     rows = [
@@ -164,7 +176,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         ]
         for client in clients
     ]
-    _table(["client pid", "state", "leases", "leased", "pending", "age"], rows)
+    show_table(["client pid", "state", "leases", "leased", "pending", "age"], rows)
     return 0
 
 
@@ -199,10 +211,23 @@ def _inspect(arguments: argparse.Namespace) -> int:
         except ValueError:
             tags = "(pickled)"
         rows.append([str(int(index)), listing.keys[at] or "", ", ".join(have), tags])
-    _table(["global index", "key", "ready fields", "tags"], rows)
+    show_table(["global index", "key", "ready fields", "tags"], rows)
     if total > arguments.rows:
         print(f"... and {total - arguments.rows} more rows (--rows)")
     return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from transferqueue.microbench.command import run
+
+    return run(
+        rows=arguments.rows,
+        keys=arguments.keys,
+        rounds=arguments.rounds,
+        directory=arguments.dir,
+        peers=not arguments.no_peers,
+        json_file=arguments.json,
+    )
 
 
 def _clean(arguments: argparse.Namespace) -> int:
@@ -212,27 +237,6 @@ def _clean(arguments: argparse.Namespace) -> int:
         print(f"removed {name}")
     print(f"{len(removed)} dead sessions removed in {time.monotonic() - started_s:.2f} s")
     return 0
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table: by rich on a terminal, tab-separated lines for programs."""
-    listed = [list(row) for row in rows]
-    if sys.stdout.isatty():
-        try:
-            from rich.console import Console
-            from rich.table import Table
-        except ImportError:
-            pass
-        else:
-            table = Table(*header, show_header=any(header))
-            for row in listed:
-                table.add_row(*[cell.replace("[", "\\[") for cell in row])
-            Console().print(table)
-            return
-    if any(header):
-        print("\t".join(header))
-    for row in listed:
-        print("\t".join(row))
 
 
 if __name__ == "__main__":

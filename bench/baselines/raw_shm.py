@@ -15,7 +15,7 @@ import torch
 
 from bench.consumer import Consumer
 from bench.timing import Measured, MemcpyUnit
-from bench.workload import payload_nbytes, workload_w
+from bench.workload import payload_nbytes, touch_pages, workload_w
 
 
 def _buffers(rows: int, seed: int) -> dict[str, np.ndarray]:
@@ -45,6 +45,11 @@ class Reader:
         }
         return time.perf_counter() - began
 
+    def touch(self) -> float:
+        began = time.perf_counter()
+        touch_pages(self._views)
+        return time.perf_counter() - began
+
     def check(self, rows: int, seed: int) -> int:
         for name, expected in _buffers(rows, seed).items():
             if not np.array_equal(self._views[name].numpy(), expected):
@@ -60,14 +65,22 @@ class Reader:
 
 
 def put_get(rows: int, rounds: int) -> Measured:
+    return _put_get("put_get_w", rows, rounds)
+
+
+def put_get_big(rows: int, rounds: int) -> Measured:
+    return _put_get("put_get_w_big", rows * 8, max(rounds // 2, 3))
+
+
+def _put_get(claim: str, rows: int, rounds: int) -> Measured:
     buffers = _buffers(rows, 0)
     places, offset = {}, 0
     for name, value in buffers.items():
         places[name] = (offset, value.shape, str(value.dtype))
         offset += (value.nbytes + 4095) // 4096 * 4096
     memory = shared_memory.SharedMemory(create=True, size=offset)
-    measured = Measured("put_get_w", "raw shm", payload_nbytes(workload_w(rows, 0, strings=False)))
-    unit = MemcpyUnit(measured.nbytes)
+    measured = Measured(claim, "raw shm", payload_nbytes(workload_w(rows, 0, strings=False)))
+    unit, touches = MemcpyUnit(measured.nbytes), []
     reader = Consumer(Reader, memory.name, places)
     targets = {
         name: np.frombuffer(memory.buf, dtype=kind, count=int(np.prod(shape)), offset=start).reshape(shape)
@@ -80,10 +93,13 @@ def put_get(rows: int, rounds: int) -> Measured:
                 np.copyto(targets[name], value)
             put_s = time.perf_counter() - began
             get_s = reader.call("get")
+            touch_s = reader.call("touch")
             if round_index:  # the first round warms pages and page tables
                 measured.put_s.append(put_s)
                 measured.get_s.append(get_s)
                 measured.memcpy_s.append(unit.seconds())
+                touches.append(touch_s)
+        measured.add_touches(touches)
         measured.checked_rows = reader.call("check", rows, 0)
     finally:
         reader.close()
@@ -96,4 +112,4 @@ def put_get(rows: int, rounds: int) -> Measured:
 if __name__ == "__main__":
     from bench.report import main
 
-    sys.exit(main({"put_get": put_get}))
+    sys.exit(main({"put_get": put_get, "put_get_big": put_get_big}))

@@ -11,14 +11,20 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
     ("_native", "errors"),
-    ("config", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers"),
+    ("config", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers", "text_table"),
     ("codec", "storage"),
     ("service", "allocation", "waiting"),
     ("client", "aio"),
     ("session", "cluster"),
-    ("kv", "calls", "conversions", "cli"),
+    ("kv", "calls", "conversions", "microbench", "cli"),
 )
-RAY_MODULES = ("transferqueue.controller", "transferqueue.workers.ray_runtime", "transferqueue.cluster")
+RAY_MODULES = (
+    "transferqueue.controller",
+    "transferqueue.workers.ray_runtime",
+    "transferqueue.cluster",
+    # The peer of `tq bench`: a program of its own that measures Ray, imported by nothing of the package.
+    "transferqueue.microbench.ray_peer",
+)
 
 
 def _layer(module: str) -> str:
@@ -56,6 +62,10 @@ def test_ray_is_imported_where_it_belongs() -> None:
         and not any(edge.importer == name or edge.importer.startswith(name + ".") for name in RAY_MODULES)
     ]
     assert not wrong
+
+
+def test_nothing_imports_the_ray_peer_of_the_benchmark() -> None:
+    assert not [_shown(edge) for edge in imports() if edge.imported.startswith("transferqueue.microbench.ray_peer")]
 
 
 def _data_plane_rank(module: str) -> int | None:
