@@ -110,7 +110,7 @@ def put_get(rows: int, rounds: int, claim: str = "put_get_w") -> list[Measured]:
         for form, value in (("TensorDict", batch), ("dict", as_dict(batch))):
             reader = Reader.remote()
             measured = Measured(claim, f"{system}, {form}", unit.nbytes)
-            touches = []
+            touches: list[Any] = []
             for round_index in range(rounds + WARM_UP_ROUNDS):
                 began = time.perf_counter()
                 reference = ray.put(value)
