@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import guard
-from bench.guard import Worse, World
+from bench.guard import World, Worse
 from transferqueue.client import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(300)
