@@ -266,13 +266,18 @@ def read_environment() -> tuple[str | None, dict[str, str]]:
 
 
 def given_values(config: Config | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted key -> value of everything set explicitly, the environment included.
+    """`explicit_values`, the environment included."""
+    _, values = read_environment()
+    return {**values, **explicit_values(config, overrides)}
+
+
+def explicit_values(config: Config | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of everything that a call was given.
 
     Raises:
         ValueError: a key that does not exist; the message names the nearest one.
     """
-    _, values = read_environment()
-    given: dict[str, Any] = dict(values)
+    given: dict[str, Any] = {}
     if isinstance(config, Config):
         given |= config.to_flat()
     elif isinstance(config, Mapping):
@@ -284,6 +289,25 @@ def given_values(config: Config | Mapping[str, Any] | None, overrides: Mapping[s
     flat = _flatten(overrides)
     _refuse_unknown(flat, "the overrides")
     return given | flat
+
+
+def value_text(key: str, value: Any) -> str:
+    """A value of `key` for people: ``'cow'``, ``2.0 GiB``, ``none``."""
+    if value is None:
+        return "none"
+    sized = _leaves()[key].metadata["parse"] in (parse_size, _storage_size, _optional_size)
+    return format_size(value) if sized and isinstance(value, int) else repr(value)
+
+
+def values_not_taken(explicit: Mapping[str, Any], config: Config) -> dict[str, str]:
+    """Key -> ``4.0 GiB (asked for: 8.0 GiB)`` of `explicit` values that `config` does not have; the sampler left out,
+    which a joiner's configuration does not know."""
+    wanted = build_config(explicit)
+    return {
+        key: f"{value_text(key, _lookup(config, key))} (asked for: {value_text(key, _lookup(wanted, key))})"
+        for key in explicit
+        if key != "controller.sampler" and _lookup(wanted, key) != _lookup(config, key)
+    }
 
 
 def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config:

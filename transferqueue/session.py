@@ -10,14 +10,25 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import types
 from collections.abc import Mapping
 from multiprocessing import util as multiprocessing_util
 from typing import TYPE_CHECKING, Any, overload
 
 from transferqueue import cluster, logs
-from transferqueue.config import SESSION_VARIABLE, Config, build_config, given_values, process_keys, read_environment
+from transferqueue.config import (
+    SESSION_VARIABLE,
+    Config,
+    build_config,
+    explicit_values,
+    given_values,
+    process_keys,
+    read_environment,
+    values_not_taken,
+)
 from transferqueue.errors import ClosedError, SessionNotFoundError
+from transferqueue.samplers.registry import describe_sampler
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import Attachment
 from transferqueue.storage.attachment import attach as attach_to
@@ -25,12 +36,14 @@ from transferqueue.storage.creation import create_session
 from transferqueue.storage.janitor import ensure_janitor
 from transferqueue.storage.names import SessionPaths, check_session_name, new_session_name
 from transferqueue.storage.session_dir import is_in_use, remove_dead_sessions, remove_if_dead
+from transferqueue.waiting import deadline, is_over
 
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
 
 _log = logs.get_logger("session")
 _MAX_TRIES = 50
+_APPEARS_LOOK_S = 0.05  # one look costs some system calls
 
 
 class Session:
@@ -149,9 +162,14 @@ def init(
 ) -> Session:
     """Creates or joins this process's session; called again, returns the same one.
 
+    Of the processes that name a session, the first is its creator: its ``close()`` (or the end of its ``with`` block)
+    ends the session for everybody. The others are joiners: theirs only lets go. ``Session.creator`` says which one this
+    is. A process that must never create one, only join, uses `attach`.
+
     Args:
-        config: a mapping (nested or with dotted keys) or a `Config`. In a session that exists only the keys that belong
-            to a process count (``read.*``, ``put.*``, ``allow_pickle``, ``logging.*``).
+        config: a mapping (nested or with dotted keys) or a `Config`; `Config` lists the keys. Most belong to the
+            session and its creator; a joiner chooses only those that belong to a process (``read.*``, ``put.*``,
+            ``allow_pickle``, ``logging.*``). What is given and does not take effect is logged as a warning.
         session: the name to join, or to create when there is none. Without it: the environment's, the Ray cluster's, or
             a new one.
         adopt: whether a named session whose processes are all dead is taken over with its rows; else it starts empty.
@@ -162,6 +180,7 @@ def init(
         SessionNotFoundError: the session that the environment names is gone.
         StorageFullError: the machine has too little room for ``storage.size``; both sizes are named.
     """
+    explicit = explicit_values(config, overrides)
     given = given_values(config, overrides)
     build_config(given)  # refuses bad values before anything is made
     if session is not None:
@@ -173,6 +192,7 @@ def init(
                 raise ValueError(
                     f"this process is in session {current.name!r}; close it before init(session={session!r})"
                 )
+            _warn_of_ignored(current, explicit)
             return current
         _leave_ended_session()
         name = session or read_environment()[0]
@@ -183,16 +203,37 @@ def init(
             made = _join(name, given)
         else:
             made = _open_cluster_session(given) if cluster.ray_is_running() else _create(new_session_name(), given)
-        return _take_over(made)
+        _take_over(made)
+        _warn_of_ignored(made, explicit)
+        return made
 
 
-def attach(name: str) -> Session:
-    """Joins a session that exists. Idempotent.
+def attach(name: str, *, timeout: float | None = 0.0) -> Session:
+    """Joins a session that exists and never creates one: closing it here lets go and ends nothing. Idempotent.
+
+    Args:
+        name: the session's name.
+        timeout: seconds to wait for its creator to start it; 0: an error at once; None: for ever.
 
     Raises:
-        SessionNotFoundError: there is none of that name, or this process is in another one (both are named).
+        SessionNotFoundError: there is none of that name (within `timeout`), or this process is in another one (both are
+            named).
     """
     check_session_name(name)
+    until_s = deadline(timeout)
+    while True:
+        try:
+            return _attach_now(name)
+        except SessionNotFoundError as error:
+            # Only what is not there may come; there is no word to sleep on before the session exists.
+            if error.found is not None or timeout == 0:
+                raise
+            if is_over(until_s):
+                raise SessionNotFoundError(f"waited {timeout} s: {error.message}", session=name) from None
+        time.sleep(_APPEARS_LOOK_S)
+
+
+def _attach_now(name: str) -> Session:
     with _process.guard:
         current = _process.live_session()
         if current is not None:
@@ -263,6 +304,26 @@ def _take_over(session: Session) -> Session:
     return session
 
 
+def _warn_of_ignored(session: Session, explicit: Mapping[str, Any]) -> None:
+    """Says which of the values that an `init` was given do not hold in the session that it returned."""
+    ignored = values_not_taken(explicit, session.config)
+    if "controller.sampler" in explicit:
+        ignored |= _sampler_not_taken(session, explicit["controller.sampler"])
+    if ignored:
+        listed = "; ".join(f"{key} is {values}" for key, values in ignored.items())
+        _log.warning("session %r exists and stays as it was configured: %s", session.name, listed)
+
+
+def _sampler_not_taken(session: Session, wanted: Any) -> dict[str, str]:
+    if not isinstance(wanted, str) and session.config.controller.sampler is wanted:
+        return {}  # this process made the session with it
+    asked, actual = describe_sampler(wanted), session.attachment.description.sampler
+    if asked == actual:
+        return {}
+    asked_name, actual_name = (described.get("name") or described.get("class") for described in (asked, actual))
+    return {"controller.sampler": f"{actual_name} (asked for: {asked_name})"}
+
+
 def _leave_ended_session() -> None:
     session, _process.session = _process.session, None
     if session is not None:
@@ -294,9 +355,6 @@ def _try_create(name: str, given: Mapping[str, Any]) -> Session | None:
 def _join(name: str, given: Mapping[str, Any]) -> Session:
     attachment = attach_to(name)
     own = set(process_keys())
-    ignored = sorted(key for key in given if key not in own)
-    if ignored:
-        _log.info("session %r exists: its creator's values stand for %s", name, ", ".join(ignored))
     try:
         base = build_config(attachment.description.config)
         config = build_config({key: value for key, value in given.items() if key in own}, base)
