@@ -21,14 +21,23 @@ class GroupMethod:
     With `Execute.RANK_ZERO` the result is rank 0's output; a method registered with ``blocking=False`` gives a future.
     """
 
-    def __init__(self, group: WorkerGroup, name: str, function: Any, registration: Registration) -> None:
-        self._group = group
+    _group: WorkerGroup
+
+    def __init__(self, name: str, function: Any, registration: Registration, group_name: str) -> None:
         self._registration = registration
         self.__name__ = name
-        self.__qualname__ = f"{type(group).__name__}.{name}"
+        self.__qualname__ = f"{group_name}.{name}"
         self.__doc__ = function.__doc__
         signature = inspect.signature(function)
         self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    def bound_to(self, group: WorkerGroup) -> GroupMethod:
+        """The method of one group. A group makes it anew at each look-up, as Python does for methods: kept in the
+        group, it would be a reference cycle, and the room of a dropped group would stay taken until the garbage
+        collector runs."""
+        bound = object.__new__(GroupMethod)
+        bound.__dict__.update(self.__dict__, _group=group)
+        return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         registration, group = self._registration, self._group

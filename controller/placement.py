@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import time
 import uuid
@@ -35,14 +36,21 @@ def place_ranks(
             )
         deadline_s = time.monotonic() + timeout_s
         for group in groups:
-            # wait() takes whole seconds and asks at least once.
-            if not group.wait(timeout_seconds=max(1, round(deadline_s - time.monotonic()))):
+            if not _is_ready(group, deadline_s):
                 raise _too_little(ranks_per_node, bundle, f"was not free within {timeout_s:g} s")
         placed = [_places(group) for group in groups]
     except BaseException:
         remove_groups(groups)
         raise
     return sorted(placed, key=lambda places: _address_order(places[0].node_ip))
+
+
+def _is_ready(group: Any, deadline_s: float) -> bool:
+    # wait() takes whole seconds and asks at least once.
+    if group.wait(timeout_seconds=1):
+        return True
+    gc.collect()  # the room may be that of a group which the program dropped as part of a reference cycle
+    return bool(group.wait(timeout_seconds=max(1, round(deadline_s - time.monotonic()))))
 
 
 def remove_groups(groups: Sequence[Any]) -> None:

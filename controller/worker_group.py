@@ -25,7 +25,7 @@ class WorkerGroup(ABC):
         self.auto_padding = auto_padding
         self._dispatch_info: dict[str, list[int]] = {}
         self._collect_info: dict[str, list[bool]] = {}
-        self._method_names: list[str] = []
+        self._group_methods: dict[str, GroupMethod] = {}
 
     @property
     @abstractmethod
@@ -89,14 +89,18 @@ class WorkerGroup(ABC):
                 continue
             if name in self.__dict__ or hasattr(type(self), name):
                 raise ValueError(f"{user_class.__name__}.{name}: groups have a member {name!r} of their own; rename it")
-            setattr(self, name, GroupMethod(self, name, function, registration))
-            self._method_names.append(name)
-        return list(self._method_names)
+            self._group_methods[name] = GroupMethod(name, function, registration, type(self).__name__)
+        return list(self._group_methods)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._group_methods})
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are not there. The return type lets callers use bound methods under mypy.
-        names = self.__dict__.get("_method_names", [])
+        methods = self.__dict__.get("_group_methods", {})
+        if name in methods:
+            return methods[name].bound_to(self)
         raise AttributeError(
             f"{type(self).__name__} has no member {name!r}; methods registered on the worker class: "
-            f"{', '.join(names) or 'none'}. Decorate the method with @register to call it on the group"
+            f"{', '.join(methods) or 'none'}. Decorate the method with @register to call it on the group"
         )

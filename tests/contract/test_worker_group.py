@@ -208,6 +208,25 @@ def test_a_pool_whose_room_is_taken_says_so(ray_cluster: Any) -> None:
         taken.remove()
 
 
+def test_room_that_a_program_dropped_in_a_cycle_is_found(ray_cluster: Any) -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.pool = RayResourcePool([11], use_gpu=False)
+            self.pool.get_placement_groups()
+            self.callback = self.step
+
+        def step(self) -> None: ...
+
+    gc.disable()
+    try:
+        Trainer()
+        pool = RayResourcePool([8], use_gpu=False, timeout_s=20.0)
+        pool.get_placement_groups()
+        pool.remove()
+    finally:
+        gc.enable()
+
+
 def test_an_actor_that_cannot_be_placed_is_an_error(ray_cluster: Any) -> None:
     with_args = RayClassWithInitArgs(Sync)
     with_args.update_options({"num_cpus": 5})  # a rank's room is one CPU
@@ -229,11 +248,14 @@ def test_a_class_that_ranks_cannot_import_is_an_error(ray_cluster: Any, monkeypa
 
 def test_a_group_that_is_dropped_gives_its_room_back(ray_cluster: Any) -> None:
     before = free_cpus(ray_cluster)
-    group = start(Sync, [1])
-    pid = group.pid()[0]
-    del group
-    gc.collect()
-    assert wait_for_cpus(ray_cluster, before)
+    gc.disable()  # at once, and not when the garbage collector comes by
+    try:
+        group = start(Sync, [1])
+        pid = group.pid()[0]
+        del group
+        assert wait_for_cpus(ray_cluster, before)
+    finally:
+        gc.enable()
     deadline = time.monotonic() + 20.0
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -256,6 +258,26 @@ def test_rows_follow_dp_ranks_when_those_do_not_follow_ranks(client: FakeClient)
     result = LocalGroup(Backwards, 4).mesh(rows(client, 6))
     assert result.global_indexes == [0, 1, 2, 3, 4, 5]
     assert result.extra_info == {"rank": [3, 2, 1, 0]}
+
+
+def test_a_group_that_is_dropped_is_gone_at_once() -> None:
+    gc.disable()
+    try:
+        group = LocalGroup(Compute, 1)
+        method, gone = group.alone, weakref.ref(group)
+        del group
+        assert method(3) == method(3), "a method holds its group, as Python's bound methods do"
+        assert gone() is not None
+        del method
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_methods_of_a_group_are_listed_and_described(group: LocalGroup) -> None:
+    assert {"dp", "mesh", "world_size"} <= set(dir(group))
+    assert repr(group.dp) == "<group method LocalGroup.dp(batch: 'TensorDict') -> 'TensorDict'>"
+    assert hasattr(group, "padded")
 
 
 def test_what_is_not_registered_is_named(group: LocalGroup) -> None:
