@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
 import threading
 import time
@@ -45,7 +46,7 @@ def asynchronous(method: Callable[Concatenate[Self, P], R]) -> Callable[Concaten
 
     call.__name__ = f"async_{method.__name__}"
     call.__qualname__ = method.__qualname__.replace(method.__name__, call.__name__)
-    call.__doc__ = f"`{method.__name__}` for asyncio.\n\n{method.__doc__ or ''}"
+    call.__doc__ = f"`{method.__name__}` for asyncio.\n\n{inspect.cleandoc(method.__doc__ or '')}"
     # What wraps() copied would make the async form look like another blocking one with steps.
     call.__dict__.pop("__steps__", None)
     return call

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from transferqueue.client import TransferQueueClient
 from transferqueue.session import get_client
@@ -18,15 +19,20 @@ def on_client(method: Callable[Concatenate[TransferQueueClient, P], R]) -> Calla
     name = method.__name__
 
     @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound: Callable[..., Any] = getattr(get_client(), name)
-        result: R = bound(*args, **kwargs)
-        return result
+    def function(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return getattr(get_client(), name)(*args, **kwargs)
 
+    @functools.wraps(method)
+    async def coroutine_function(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await getattr(get_client(), name)(*args, **kwargs)
+
+    call: Any = coroutine_function if inspect.iscoroutinefunction(method) else function
+    signature = inspect.signature(method)
+    call.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     call.__qualname__ = name
     call.__module__ = "transferqueue"
     call.__dict__.pop("__steps__", None)
-    return call
+    return cast("Callable[P, R]", call)
 
 
 put = on_client(TransferQueueClient.put)

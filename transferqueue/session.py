@@ -271,7 +271,13 @@ def current_session() -> Session:
 
 
 def get_client() -> TransferQueueClient:
-    """This process's client; see `current_session` for what it joins and raises."""
+    """This process's client of its session. A process that has none yet joins the one that ``TRANSFERQUEUE_SESSION``
+    names, or its node's in a Ray cluster.
+
+    Raises:
+        ClosedError: the session was closed in this process.
+        SessionNotFoundError: there is nothing to join; call `init`.
+    """
     return current_session().client
 
 

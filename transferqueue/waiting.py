@@ -7,6 +7,7 @@ drives one: it sleeps on the futex word. `transferqueue.aio` drives the same gen
 from __future__ import annotations
 
 import functools
+import inspect
 import numbers
 import time
 from collections.abc import Callable, Generator
@@ -165,4 +166,9 @@ def blocking(steps: Callable[Concatenate[Self, P], Steps[R]]) -> Callable[Concat
         return run_steps(self._store, steps(self, *args, **kwargs))
 
     method.__steps__ = steps  # type: ignore[attr-defined]
+    # What the caller gets is the result of the steps, and `help` should say so.
+    signature = inspect.signature(steps)
+    returned = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
+    method.__annotations__ = {**steps.__annotations__, "return": returned}
+    method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
     return method

@@ -45,7 +45,19 @@ class DispatchMode(Mapping[str, Any]):
 
 
 class Dispatch(DynamicEnum):
-    """The names of the dispatch modes; `register_dispatch_mode` adds more."""
+    """How the arguments of a call reach the ranks and how their outputs come back. ``list(Dispatch)`` has the members;
+    `register_dispatch_mode` adds more.
+
+    * `RANK_ZERO`: every rank gets all arguments; the result is rank 0's output. Rank 0 writes back.
+    * `ONE_TO_ALL`: every rank gets all arguments; the result lists all outputs. Rank 0 writes back.
+    * `ALL_TO_ALL` (the default of `register`): when all arguments are lists as long as the group, element i goes to
+      rank i, else every rank gets them all; the result lists all outputs. Every rank writes its own rows back.
+    * `DP_COMPUTE`: every argument is a list with one element per rank; the result lists all outputs.
+    * `DP_COMPUTE_PROTO`: batches and metadata are split over all ranks by rows; the outputs are joined in order.
+
+    `make_nd_compute_dataproto_dispatch_fn(mesh_name)` makes the mode that splits over the DP ranks of a mesh, for ranks
+    that share shards (tensor or pipeline parallel).
+    """
 
     if TYPE_CHECKING:
         RANK_ZERO: Any

@@ -8,7 +8,11 @@ from transferqueue.workers.dynamic_enum import DynamicEnum
 
 
 class Execute(DynamicEnum):
-    """`ALL`: every rank runs the method. `RANK_ZERO`: rank 0 alone does, and its output is the result."""
+    """Which ranks run a call.
+
+    * `ALL` (the default of `register`): every rank runs the method.
+    * `RANK_ZERO`: rank 0 alone does, and its output is the result.
+    """
 
     if TYPE_CHECKING:
         ALL: Any

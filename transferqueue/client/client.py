@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from transferqueue.client.coalescing import CoalesceCalls
 from transferqueue.client.core import Housekeeping
 from transferqueue.config import Config
@@ -25,3 +27,16 @@ class TransferQueueClient(CoalesceCalls):
 
     def __repr__(self) -> str:
         return f"TransferQueueClient(session={self.session!r}{', closed' if self.closed else ''})"
+
+
+def _name_calls_as_the_user_does() -> None:
+    """Messages and `help` say ``TransferQueueClient.wait``; which part of the client a call stands in is nobody's
+    business."""
+    for name, call in inspect.getmembers(TransferQueueClient, inspect.isfunction):
+        if not name.startswith("_"):
+            call.__module__ = "transferqueue"
+            for function in (call, getattr(call, "__steps__", call)):
+                function.__qualname__ = f"TransferQueueClient.{name}"
+
+
+_name_calls_as_the_user_does()
