@@ -53,12 +53,12 @@ bool ColumnType::has_steps(ElementType wanted, const std::int64_t* begin, const 
   return !row_shape.empty() && std::equal(row_shape.begin() + 1, row_shape.end(), begin, end);
 }
 
-std::shared_ptr<const ColumnType> ColumnTypes::of(const std::string& schema) {
-  const auto found = known_.find(schema);
-  if (found != known_.end()) return found->second;
-  std::shared_ptr<const ColumnType> type = to_type(describe_(to_bytes(schema)));
-  if (known_.size() >= known_limit) known_.clear();
-  known_.emplace(schema, type);
+std::shared_ptr<const ColumnType> ColumnTypes::of(const FieldLayout& layout) {
+  const auto found = by_id_.find(layout.schema_id);
+  if (found != by_id_.end()) return found->second;
+  std::shared_ptr<const ColumnType> type = to_type(describe_(to_bytes(layout.schema)));
+  if (by_id_.size() >= known_limit) by_id_.clear();
+  by_id_.emplace(layout.schema_id, type);
   return type;
 }
 

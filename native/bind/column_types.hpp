@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "bind/dlpack.hpp"
 #include "core/store/columns.hpp"
+#include "core/types.hpp"
 
 namespace tq::bind {
 
@@ -40,11 +39,11 @@ class ColumnTypes {
   explicit ColumnTypes(Describe describe) : describe_(std::move(describe)) {}
 
   // Null: the codec reads such columns itself.
-  std::shared_ptr<const ColumnType> of(const std::string& schema);
+  std::shared_ptr<const ColumnType> of(const FieldLayout& layout);
 
  private:
   Describe describe_;
-  std::unordered_map<std::string, std::shared_ptr<const ColumnType>> known_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<const ColumnType>> by_id_;
 };
 
 }  // namespace tq::bind

@@ -50,6 +50,7 @@ struct FieldLayout {
   std::uint64_t row_nbytes = 0;      // dense only
   std::uint64_t offsets_offset = 0;  // ragged only
   std::string schema;                // opaque to the core: the codec's description (dtype, row shape, ...)
+  std::uint32_t schema_id = 0;       // set by the index: in this process equal numbers mean equal schemas
 };
 
 // One stretch of requested rows that lie one after another in one block:

@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "core/index/schema_ids.hpp"
+
 namespace tq::index {
 namespace {
 
@@ -96,6 +98,7 @@ std::shared_ptr<const ParsedBlock> LayoutCache::parse(const Txn& txn, FieldNames
     field.row_nbytes = in.varint();
     field.offsets_offset = in.varint();
     field.schema = in.bytes(in.varint());
+    field.schema_id = schema_id(field.schema);
     if (const char* why = misplaced(field, record.span.nbytes, record.n_rows)) corrupt("field '" + field.name + "': " + why);
   }
   in.expect_end();

@@ -10,7 +10,7 @@ void throw_corrupt_field(const FieldLayout& layout, const std::string& what) {
   throw Error(ErrorCode::corrupt, "field '" + layout.name + "' of a block: " + what);
 }
 
-FieldRows::FieldRows(const FieldInBlock& field, const Piece& piece) : base_(field.base), layout_(field.layout) {
+FieldRows::FieldRows(const FieldInBlock& field, const Piece& piece) : base_(field.base), layout_(field.layout), n_rows_(field.n_rows) {
   if (layout_ == nullptr || layout_->kind == FieldKind::column) {
     throw Error(ErrorCode::invalid, layout_ == nullptr
                                         ? "a piece names a block that lacks the field"

@@ -27,6 +27,7 @@ class FieldRows {
 
   // Rows [first, first + count) as bytes after the field's first one.
   Span rows(std::int64_t first, std::int64_t count) const {
+    if (whole_block(count)) return {0, layout_->kind == FieldKind::dense ? layout_->row_nbytes : layout_->data_nbytes};
     const std::uint64_t begin = row_begin(first);
     const std::uint64_t end = row_begin(first + count);
     if (end < begin) throw_decreasing(first);
@@ -34,6 +35,9 @@ class FieldRows {
   }
   // Bytes from the field's first one to row `row`.
   std::uint64_t row_begin(std::int64_t row) const;
+  // The `count` rows from `first` on are the only one of the block: all its data, whose two offsets need no look. Where rows
+  // were put one by one, that look would be most of the time of a gather: a page of its own for every row.
+  bool whole_block(std::int64_t count) const { return n_rows_ == 1 && count == 1; }
   const std::byte* data() const { return base_ + layout_->data_offset; }
   const FieldLayout& layout() const { return *layout_; }
 
@@ -43,6 +47,7 @@ class FieldRows {
 
   const std::byte* base_;
   const FieldLayout* layout_;
+  std::int64_t n_rows_;
 };
 
 // Error(corrupt) that names the field.

@@ -106,7 +106,7 @@ RowShape append_ragged_sources(std::span<const FieldInBlock> blocks, std::span<c
     if (static_cast<std::size_t>(piece.count) >= steps.size() - at) {
       throw Error(ErrorCode::invalid, "more rows in the pieces than the " + std::to_string(steps.size() - 1) + " asked for");
     }
-    const std::uint64_t begin = field.row_begin(piece.block_row);
+    const std::uint64_t begin = field.whole_block(piece.count) ? 0 : field.row_begin(piece.block_row);
     std::uint64_t end = begin;
     for (std::int64_t row = piece.block_row; row < piece.block_row + piece.count; ++row) {
       const Span bytes = field.rows(row, 1);

@@ -14,7 +14,7 @@ namespace tq {
 namespace {
 
 constexpr std::uint64_t huge_page_nbytes = 2u << 20;
-constexpr std::uint64_t step_nbytes = 64u << 10;
+constexpr std::uint64_t step_nbytes = 64u << 10;  // sizes are multiples of it, so that batches of about one size find each other's
 constexpr std::uint64_t pooled_from_nbytes = 128u << 10;  // below, the allocator keeps warm memory itself
 constexpr std::align_val_t alignment{64};
 
@@ -27,7 +27,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 
 void unmap(Buffer buffer) noexcept { ::munmap(buffer.base, buffer.nbytes); }
 
-// Whole huge pages for what fills most of one, aligned to them.
+// Aligned to huge pages where it fills at least one; the rest of its end comes in small ones.
 Buffer map(std::uint64_t nbytes) {
   const bool huge = nbytes >= huge_page_nbytes;
   const std::uint64_t lead = huge ? huge_page_nbytes : 0;
@@ -117,7 +117,7 @@ std::shared_ptr<std::byte> gather_buffer(std::uint64_t nbytes) {
     auto* base = static_cast<std::byte*>(::operator new(nbytes, alignment));
     return {base, [](std::byte* p) noexcept { ::operator delete(p, alignment); }};
   }
-  const std::uint64_t wanted = round_up(nbytes, nbytes >= huge_page_nbytes ? huge_page_nbytes : step_nbytes);
+  const std::uint64_t wanted = round_up(nbytes, step_nbytes);
   Buffer buffer = Pool::instance().take(wanted);
   if (buffer.base == nullptr) buffer = map(wanted);
   return {buffer.base, [size = buffer.nbytes](std::byte* p) noexcept {

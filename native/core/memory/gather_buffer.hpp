@@ -10,7 +10,7 @@
 
 namespace tq {
 
-inline constexpr std::uint64_t gather_pool_limit_nbytes = 64u << 20;
+inline constexpr std::uint64_t gather_pool_limit_nbytes = 128u << 20;
 
 // At least `nbytes` (> 0) of memory, aligned to 64 bytes, of any content. The last copy of the pointer gives it back, on any
 // thread. Inside an operation. std::bad_alloc.

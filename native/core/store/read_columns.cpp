@@ -39,7 +39,10 @@ std::vector<Column> Resolved::read(std::span<const ColumnRequest> requests, Read
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const ColumnRequest& request = requests[i];
     const std::vector<Piece>& pieces = this->pieces(request.field);
-    for (std::size_t b = 0; b < blocks.size(); ++b) blocks[b].layout = resolution_.layouts[request.field][b].get();
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      blocks[b].layout = resolution_.layouts[request.field][b].get();
+      __builtin_prefetch(blocks[b].layout);
+    }
     const std::size_t first = ranges.size();
     Column& column = columns[i];
     RowShape shape;

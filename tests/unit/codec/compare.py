@@ -55,6 +55,20 @@ def assert_same_rows(column: Any, expected: Sequence[Any]) -> None:
         assert same(row, wanted), f"row {position}: {row!r} is not {wanted!r}"
 
 
+def assert_same_column(a: Any, b: Any) -> None:
+    """Two readings of the same rows: equal in kind, dtype, layout and every row."""
+    assert type(a) is type(b)
+    if isinstance(a, torch.Tensor):
+        assert (a.dtype, a.is_nested, a.layout, a.dim()) == (b.dtype, b.is_nested, b.layout, b.dim())
+        if a.layout is torch.jagged:
+            for part in ("_ragged_idx", "_min_seqlen", "_max_seqlen"):
+                assert getattr(a, part) == getattr(b, part)
+            assert same(a.offsets(), b.offsets())
+            assert same(a.values(), b.values())
+            assert a.values().stride() == b.values().stride()
+    assert_same_rows(a, rows_of(b))
+
+
 def put_get(
     *batches: Any, rows: Sequence[int] | None = None, mode: str = "cow", copy_below: int = 1, allow_pickle: bool = False
 ) -> TensorDict:

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensordict import NonTensorStack
 
-from tests.unit.codec.compare import assert_same_rows, rows_of
+from tests.unit.codec.compare import assert_same_column, assert_same_rows, rows_of
 from tests.unit.codec.fake_native import FakeResolved, FakeStore
+from tests.unit.codec.general_only import GeneralOnly
 from tests.unit.codec.native_store import NativeStore
 from tests.unit.native.native_session import new_session
 from transferqueue.codec import decode, plan_put
@@ -145,12 +146,15 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
 
 def read(store: Any, chosen: list[int], merge: bool, mode: str, copy_below: int) -> Any:
     resolved = store.resolve(chosen, merge=merge)
-    out, viewed, _ = decode(resolved, mode=mode, copy_below=copy_below, allow_pickle=True)
+    out, viewed, copied = decode(resolved, mode=mode, copy_below=copy_below, allow_pickle=True)
     assert out.batch_size == (len(chosen),)
     if isinstance(resolved, FakeResolved):
         assert viewed == sum(nbytes for _, _, nbytes, _ in resolved.viewed)
         assert all(shared == (mode == "shared") for *_, shared in resolved.viewed)
     else:
+        general, *cost = decode(GeneralOnly(resolved), mode=mode, copy_below=copy_below, allow_pickle=True)  # type: ignore[arg-type]
+        assert_same_column(out.get("x"), general.get("x"))
+        assert cost == [viewed, copied]
         resolved.release()  # as the client does: what was decoded must not need it
     if mode == "copy":
         assert viewed == 0

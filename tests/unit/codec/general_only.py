@@ -1,0 +1,21 @@
+"""A resolved batch whose columns all go through `FieldReader`: what the native columns must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transferqueue import _native
+
+
+class GeneralOnly:
+    """`resolved` with the native columns declined."""
+
+    def __init__(self, resolved: _native.Resolved) -> None:
+        self._resolved = resolved
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resolved, name)
+
+    def columns(self, types: Any, fields: Sequence[str], **how: Any) -> tuple[list[None], list[Any], int, int]:
+        return [None] * len(fields), [], 0, 0
