@@ -71,8 +71,8 @@ std::vector<Column> Resolved::read(std::span<const ColumnRequest> requests, Read
       destination += ranges[r].nbytes;
     }
     column.data = buffer;
+    TQ_PAUSE("copy.midway");  // addresses are known, bytes are not read yet: what only the leases keep true
   }
-  TQ_PAUSE("copy.midway");  // addresses are known, bytes are not read yet: what only the leases keep true
   copy_ranges(ranges);
   return columns;
 }

@@ -132,6 +132,44 @@ TEST_CASE("pieces that do not fit their block, and destinations that do not fit 
   CHECK(error_of([&] { tq::row_nbytes(blocks, {&all, 1}, sizes); }).code == ErrorCode::invalid);
 }
 
+TEST_CASE("ragged rows counted in units") {
+  const RaggedBlock a({4, 0, 8});
+  const RaggedBlock single({12});
+  DenseBlock dense(3, 0);
+  const FieldInBlock blocks[] = {a.field, single.field, dense.field};
+  const Piece pieces[] = {{0, 2, 0, 1}, {2, 1, 1, 0}, {3, 2, 2, 1}};
+  std::vector<tq::CopyRange> ranges{{nullptr, dense.bytes.data(), 16}};  // another field's, right before `dense`'s rows
+  std::int64_t steps[6] = {};
+  const tq::RowShape shape = tq::append_ragged_sources(blocks, pieces, 4, ranges, steps);
+  CHECK(std::vector<std::int64_t>(steps, steps + 6) == std::vector<std::int64_t>{0, 0, 2, 5, 6, 7});
+  CHECK(shape.nbytes == 28);
+  CHECK(shape.shortest == 0);
+  CHECK(shape.longest == 3);
+  REQUIRE(ranges.size() == 4);
+  CHECK(ranges[1].source == a.bytes.data() + 4);
+  CHECK(ranges[2].nbytes == 12);
+  CHECK(ranges[3].source == dense.bytes.data() + 20);
+}
+
+TEST_CASE("rows that are no whole units, or not of the size that their type says") {
+  const RaggedBlock a({4, 6});
+  const DenseBlock dense(2, 0);
+  const FieldInBlock blocks[] = {a.field, dense.field};
+  std::vector<tq::CopyRange> ranges;
+  std::int64_t steps[3] = {};
+  const Piece ragged{0, 2, 0, 0};
+  CHECK(error_of([&] { tq::append_ragged_sources(blocks, {&ragged, 1}, 4, ranges, steps); }).code == ErrorCode::corrupt);
+  CHECK(error_of([&] { tq::append_ragged_sources(blocks, {&ragged, 1}, 3, ranges, steps); }).code == ErrorCode::corrupt);
+  CHECK(tq::append_ragged_sources(blocks, {&ragged, 1}, 2, ranges, steps).longest == 3);
+  CHECK(error_of([&] { tq::append_ragged_sources(blocks, {&ragged, 1}, 2, ranges, {steps, 2}); }).code == ErrorCode::invalid);
+  std::int64_t many[4] = {};
+  CHECK(error_of([&] { tq::append_ragged_sources(blocks, {&ragged, 1}, 2, ranges, many); }).code == ErrorCode::invalid);
+  const Piece rows{0, 2, 1, 0};
+  CHECK(tq::append_sources(blocks, {&rows, 1}, 4, ranges).nbytes == 8);
+  CHECK(error_of([&] { tq::append_sources(blocks, {&rows, 1}, 8, ranges); }).code == ErrorCode::corrupt);
+  CHECK(error_of([&] { tq::append_sources(blocks, {&ragged, 1}, 5, ranges); }).code == ErrorCode::corrupt);
+}
+
 TEST_CASE("damaged offsets and layouts are an error, not a stray read") {
   const Piece all{0, 3, 0, 0};
   const auto corrupt = [&all](const FieldInBlock& field) {
