@@ -39,7 +39,7 @@ def encode(meta: BatchMeta) -> tuple[bytes, dict[str, Any]]:
     n_pads, pads = (0, b"") if meta._pads is None else wire.pack_mask(meta._pads)
     body = wire.BatchOnWire(
         session=meta.session,
-        size=meta.size,
+        size=len(meta._indexes),
         indexes=encode_int64(meta._indexes),
         partitions=list(meta._partition_names),
         fields=wire.pack_fields(meta._schemas, meta._row_shapes),

@@ -32,7 +32,7 @@ MAX_ROWS = 1 << 24
 
 _RUNS, _DIFFERENCES, _OFFSETS = b"R", b"D", b"O"
 _VARINT_MAX_BYTES = 10
-_ONE_RUN_MAX_BYTES = 2 * _VARINT_MAX_BYTES + 4
+_ONE_RUN_MAX_BYTES = 2 * _VARINT_MAX_BYTES + 5
 _MAX_STEP = 1 << 62
 _MAX_INT64 = (1 << 63) - 2  # one less than it holds: `arange` is given the number behind the last
 _BIT_ROWS = 1 << 14  # values whose 64 bits are spread out at a time: 1 MiB
@@ -88,13 +88,13 @@ def decode_int64(data: bytes, count: int) -> Int64Array:
         if data:
             raise CorruptSegmentError(f"metadata claims 0 rows but carries {len(data)} bytes of row indexes")
         return np.empty(0, dtype=np.int64)
+    run = decode_run(data, count)
+    if run is not None:
+        return run_values(*run, count)
     method, body = data[:1], data[1:]
     if method == _OFFSETS:
         return _decode_offsets(body, count)
     if method == _RUNS:
-        run = _decode_one_run(body, count)
-        if run is not None:
-            return run
         numbers = _read_varints(body)
         lengths = numbers[2::2]
         if len(numbers) % 2 == 0 or (len(lengths) and (lengths.min() < 1 or lengths.max() >= count)):
@@ -117,12 +117,12 @@ def decode_int64(data: bytes, count: int) -> Int64Array:
 
 def _one_run(values: Int64Array) -> bytes | None:
     """The R form of values with one difference throughout, None for others and where another form may be shorter."""
-    count, first = len(values), int(values[0])
-    step = int(values[1]) - first if count > 1 else 0
+    count, first = len(values), values.item(0)
+    step = values.item(1) - first if count > 1 else 0
     # The ends first: they differ for nearly everything that is no run. Steps that wrap around 64 bits are left out.
-    if int(values[-1]) - first != step * (count - 1) or not -_MAX_STEP < step < _MAX_STEP:
+    if values.item(-1) - first != step * (count - 1) or not -_MAX_STEP < step < _MAX_STEP:
         return None
-    if count > 2 and not (values[1:] - values[:-1] == step).all():
+    if count > 2 and not np.logical_and.reduce(values[1:] - values[:-1] == step):
         return None
     out = bytearray(_RUNS)
     for number in (_zigzag_int(first),) if count == 1 else (_zigzag_int(first), _zigzag_int(step), count - 1):
@@ -133,24 +133,29 @@ def _one_run(values: Int64Array) -> bytes | None:
     return bytes(out) if count == 1 or len(out) <= count + 1 else None
 
 
-def _decode_one_run(body: bytes, count: int) -> Int64Array | None:
-    """The values of one increasing or decreasing run; None for everything else, errors included."""
-    if len(body) > _ONE_RUN_MAX_BYTES:
+def decode_run(data: bytes, count: int) -> tuple[int, int] | None:
+    """(first value, step) of `count` values that are one run with a step; None for everything else, errors included."""
+    if not 2 <= count <= MAX_ROWS or not 0 < len(data) <= _ONE_RUN_MAX_BYTES or data[0] != _RUNS[0]:
         return None
     numbers: list[int] = []
     number = shift = 0
-    for byte in body:
+    for byte in data[1:]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             numbers.append(number)
             number = shift = 0
-    if shift or len(numbers) != 3 or numbers[2] != count - 1 or count < 2:
+    if shift or len(numbers) != 3 or numbers[2] != count - 1:
         return None
     first, step = (numbers[0] >> 1) ^ -(numbers[0] & 1), (numbers[1] >> 1) ^ -(numbers[1] & 1)
     last = first + step * (count - 1)
     if step == 0 or not (-_MAX_INT64 <= first <= _MAX_INT64 and -_MAX_INT64 <= last <= _MAX_INT64):
         return None
+    return first, step
+
+
+def run_values(first: int, step: int, count: int) -> Int64Array:
+    """The values of a run that `decode_run` found."""
     if step == 1:
         return np.arange(first, first + count, dtype=np.int64)
     return np.arange(count, dtype=np.int64) * step + first  # `arange` counts its steps in floating point

@@ -17,7 +17,7 @@ import numpy as np
 
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SchemaMismatchError
 from transferqueue.metadata.field_schema import FieldSchema
-from transferqueue.metadata.index_ranges import MAX_ROWS, decode_int64, encode_int64
+from transferqueue.metadata.index_ranges import MAX_ROWS, decode_int64, decode_run, encode_int64, run_values
 from transferqueue.metadata.row_dicts import RowDictsOnWire
 from transferqueue.metadata.row_shapes import RowShapes
 
@@ -183,8 +183,14 @@ def unpack_rows(batch: BatchOnWire) -> tuple[NDArray[np.int64], tuple[str, ...],
     """(global indexes, partition names, which of them each row belongs to or `None` when all to the first)."""
     if not 0 <= batch.size <= MAX_ROWS:
         raise CorruptSegmentError(f"metadata claims {batch.size} rows; at most {MAX_ROWS} are accepted")
-    indexes = decode_int64(batch.indexes, batch.size)
-    if batch.size and np.minimum.reduce(indexes) < 0:
+    run = decode_run(batch.indexes, batch.size)
+    if run is not None:
+        indexes = run_values(*run, batch.size)
+        lowest = min(run[0], run[0] + run[1] * (batch.size - 1))
+    else:
+        indexes = decode_int64(batch.indexes, batch.size)
+        lowest = int(indexes.min()) if batch.size else 0
+    if lowest < 0:
         raise CorruptSegmentError("metadata holds a negative global index")
     indexes.flags.writeable = False
     names = tuple(batch.partitions)

@@ -108,7 +108,7 @@ def test_one_run_is_written_and_read_as_by_the_general_code(first: int, step: in
     data = round_trip(values)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_ranges, "_one_run", lambda values: None)
-        patch.setattr(index_ranges, "_decode_one_run", lambda body, count: None)
+        patch.setattr(index_ranges, "decode_run", lambda data, count: None)
         assert encode_int64(values) == data
         assert decode_int64(data, count).tolist() == values.tolist()
 
@@ -117,7 +117,7 @@ def test_one_run_is_written_and_read_as_by_the_general_code(first: int, step: in
 @given(st.binary(min_size=1, max_size=26), st.integers(1, 300))
 def test_a_forged_run_is_read_or_refused_as_by_the_general_code(body: bytes, count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_ranges, "_decode_one_run", lambda body, count: None)
+        patch.setattr(index_ranges, "decode_run", lambda data, count: None)
         expected = _values_or_refusal(b"R" + body, count)
     assert _values_or_refusal(b"R" + body, count) == expected
 
