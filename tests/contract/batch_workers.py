@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import torch
@@ -100,6 +101,11 @@ class Stage(Worker):
     def raise_with_room(self, batch: TensorDict) -> None:
         self.kept = alloc_outputs({"logits": ((1024,), torch.float32)})
         raise ValueError("no")
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def die_with_room(self, batch: TensorDict) -> None:
+        alloc_outputs({"logits": ((1024,), torch.float32)})["logits"].fill_(1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def drop_kept(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
 from tests.contract.batch_workers import Stage
-from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, WorkerDiedError
 from transferqueue.errors import StaleMetadataError
 from transferqueue.metadata import BatchMeta
 from transferqueue.workers import alloc_outputs, tqbridge
@@ -69,7 +70,7 @@ def test_nothing_is_put_and_kept_tensors_cannot_reach_the_store(client: Any, mon
 
 def test_strings_beside_and_rows_that_were_cleared(client: Any) -> None:
     @tqbridge()
-    def method(batch: TensorDict, clear: BatchMeta | None = None) -> TensorDict:
+    def method(batch: TensorDict) -> TensorDict:
         out = alloc_outputs({"j": tq.Jagged(batch["x"] + 1, torch.int64), ("in", "n"): ((), torch.int64)})
         out["j"].values().fill_(7)
         out["in", "n"].copy_(batch["x"])
@@ -89,7 +90,7 @@ def test_strings_beside_and_rows_that_were_cleared(client: Any) -> None:
     assert client.stats().pending_bytes == 0, "the room was given back"
 
 
-def test_ranks_write_in_place_and_those_that_do_not_collect_run_the_same_code(client: Any) -> None:
+def test_ranks_write_in_place_collecting_or_not_and_die_at_it(client: Any) -> None:
     with RayWorkerGroup(RayResourcePool([4], use_gpu=False), RayClassWithInitArgs(Stage)) as group:
         result = group.in_place_later(group.in_place(rows_of(client, 10)))
         found = client.get_data(result)
@@ -103,3 +104,11 @@ def test_ranks_write_in_place_and_those_that_do_not_collect_run_the_same_code(cl
         group.drop_kept()
         group.in_place_later(result)
         assert client.stats().pending_bytes == 0
+        with pytest.raises(WorkerDiedError):
+            group.die_with_room(result)
+    # The room of dead ranks comes back with the service's tick, or when somebody needs it.
+    deadline_s = time.monotonic() + 30
+    while client.stats().pending_bytes and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert client.stats().pending_bytes == 0
+    assert client.get_data(result)["logits"].shape == (10, 3), "what was committed before stays"
