@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transferqueue.controller.rank_actor import FRAMED_CALL
 from transferqueue.controller.shared_arguments import SHARE_ABOVE_NBYTES
-from transferqueue.workers.frames import calls_for_ranks
+from transferqueue.workers.arguments import PerRank, arguments_for_ranks
+from transferqueue.workers.frames import CallWriter, has_metadata, read_answer
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -20,21 +22,51 @@ class FramedMethod:
         function = inspect.signature(getattr(user_class, method_name))
         self._signature = function.replace(parameters=list(function.parameters.values())[1:])
         task = f"{user_class.__name__}.{method_name}"  # what Ray's dashboard and logs show
-        self._calls = [getattr(worker, FRAMED_CALL).options(name=task) for worker in workers]
+        self._framed = [getattr(worker, FRAMED_CALL).options(name=task) for worker in workers]
+        self._direct = [getattr(worker, method_name) for worker in workers]
 
-    def send(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """Starts the method on every rank; the references to its answers. None for arguments that fit no frame.
+    def send(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls | None:
+        """Starts the method on every rank. None for arguments that are better sent by Ray's own ways.
 
         Raises `TypeError` for arguments that the method does not take.
         """
-        frames = calls_for_ranks(self._name, args, kwargs, len(self._calls))
-        if frames is None:
+        if not has_metadata(args, kwargs):
+            return None
+        if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
+            return self._send_pieces(args, kwargs)
+        mine, named = arguments_for_ranks(args, kwargs, 1)[0]
+        frame = CallWriter(self._name).frame(mine, named)
+        if frame is None:
             return None
         self._signature.bind(*args, **kwargs)
-        payloads: list[Any] = list(frames)
-        if len(frames) > 1 and frames[0] is frames[1] and len(frames[0]) > SHARE_ABOVE_NBYTES:
-            payloads = [require_ray("RayWorkerGroup").put(frames[0])] * len(frames)
-        return [call.remote(payload) for call, payload in zip(self._calls, payloads, strict=True)]
+        payload: Any = frame
+        if len(self._framed) > 1 and len(frame) > SHARE_ABOVE_NBYTES:
+            payload = require_ray("RayWorkerGroup").put(frame)
+        return SentCalls([call.remote(payload) for call in self._framed], [True] * len(self._framed))
+
+    def _send_pieces(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls:
+        arguments = arguments_for_ranks(args, kwargs, len(self._framed))
+        self._signature.bind(*args, **kwargs)
+        writer = CallWriter(self._name)
+        sent = SentCalls([], [])
+        # One by one: the first rank works while the frame of the second is made.
+        for (mine, named), framed, direct in zip(arguments, self._framed, self._direct, strict=True):
+            frame = writer.frame(mine, named)
+            sent.refs.append(direct.remote(*mine, **named) if frame is None else framed.remote(frame))
+            sent.framed.append(frame is not None)
+        return sent
+
+
+@dataclass(frozen=True)
+class SentCalls:
+    """One reference per rank, in rank order, and whether its call went in a frame, so that its answer may be one."""
+
+    refs: list[Any]
+    framed: list[bool]
+
+    def outputs(self, received: Sequence[Any]) -> list[Any]:
+        """What the methods returned, from what came back."""
+        return [read_answer(one) if framed else one for one, framed in zip(received, self.framed, strict=True)]
 
 
 def takes_frames(user_class: type, method_name: str) -> bool:

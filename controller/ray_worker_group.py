@@ -17,7 +17,6 @@ from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
-from transferqueue.workers.frames import read_answer
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -122,10 +121,10 @@ class RayWorkerGroup(WorkerGroup):
     def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         self._check_alive(method_name)
         framed = self._framed_method(method_name)
-        refs = None if framed is None else framed.send(args, kwargs)
-        if refs is None:
+        sent = None if framed is None else framed.send(args, kwargs)
+        if sent is None:
             return super().call_all(method_name, args, kwargs)
-        return [read_answer(received) for received in self._wait(refs, method_name, None)]
+        return sent.outputs(self._wait(sent.refs, method_name, None))
 
     def submit_rank_zero(
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish

@@ -18,7 +18,7 @@ import msgspec
 
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire, kv_wire
-from transferqueue.workers.arguments import Broadcast, PerRank, arguments_for_ranks
+from transferqueue.workers.arguments import Broadcast, PerRank
 
 _BATCH, _KEYS, _BYTES = 1, 2, 3
 _CODES: dict[type, int] = {BatchMeta: _BATCH, KVBatchMeta: _KEYS}
@@ -31,25 +31,27 @@ class _Call(msgspec.Struct, array_like=True):
     kwargs: dict[str, Any]
 
 
-def calls_for_ranks(method: str, args: Sequence[Any], kwargs: Mapping[str, Any], world_size: int) -> list[bytes] | None:
-    """One frame per rank, for arguments spread as in `arguments_for_ranks`; the same object for ranks that get the
-    same. None for a call without metadata, which Ray sends as cheaply, and for one that a frame cannot hold.
-    """
-    values = [*args, *kwargs.values()]
-    if not any(type(_sample(value)) in _CODES for value in values):
-        return None
-    packed: dict[int, msgspec.msgpack.Ext] = {}
-    shared = not any(isinstance(value, PerRank) for value in values)
-    try:
-        frames = [
-            msgspec.msgpack.encode(
-                [method, [_packed(v, packed) for v in mine], {name: _packed(v, packed) for name, v in named.items()}]
+def has_metadata(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a frame is worth trying: there is metadata among the arguments, by itself or for each rank."""
+    return any(type(_sample(value)) in _CODES for value in (*args, *kwargs.values()))
+
+
+class CallWriter:
+    """Writes the frames of one call of a method on several ranks; a value that several of them get is packed once."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._packed: dict[int, msgspec.msgpack.Ext] = {}
+
+    def frame(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes | None:
+        """The call with these arguments, which live as long as the writer; None for values that a frame cannot hold."""
+        packed = self._packed
+        try:
+            return msgspec.msgpack.encode(
+                [self._method, [_pack(v, packed) for v in args], {name: _pack(v, packed) for name, v in kwargs.items()}]
             )
-            for mine, named in arguments_for_ranks(args, kwargs, world_size)[: 1 if shared else None]
-        ]
-    except (_NoFrameError, UnicodeEncodeError, OverflowError):  # the latter: surrogates, ints beyond 64 bits
-        return None
-    return frames * world_size if shared else frames
+        except (_NoFrameError, UnicodeEncodeError, OverflowError):  # the latter: surrogates, ints beyond 64 bits
+            return None
 
 
 def read_call(frame: bytes) -> tuple[str, list[Any], dict[str, Any]]:
@@ -92,7 +94,7 @@ def _sample(value: Any) -> Any:
     return value[0] if isinstance(value, PerRank) and value else value
 
 
-def _packed(value: Any, packed: dict[int, msgspec.msgpack.Ext]) -> Any:
+def _pack(value: Any, packed: dict[int, msgspec.msgpack.Ext]) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
-from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire
 from transferqueue.workers import Broadcast, PerRank
-from transferqueue.workers.frames import answer, calls_for_ranks, read_answer, read_call
+from transferqueue.workers.frames import CallWriter, answer, has_metadata, read_answer, read_call
 
 
 def rows(count: int = 8, **extra_info: Any) -> BatchMeta:
@@ -27,30 +27,39 @@ def keys() -> KVBatchMeta:
     return KVBatchMeta(keys=["a", "b"], tags=[{"n": 1}, {}], partition_id="train", fields=["x"], session="s")
 
 
-def test_every_rank_gets_its_piece_and_what_all_share() -> None:
-    pieces = rows(10).chunk(4)
-    frames = calls_for_ranks("step", [PerRank(pieces), Broadcast(3)], {"name": "ä", "by": Broadcast(keys())}, 4)
-    assert frames is not None
-    for frame, piece in zip(frames, pieces, strict=True):
-        method, args, kwargs = read_call(frame)
-        assert method == "step"
-        assert args == [piece, 3]
-        assert kwargs == {"name": "ä", "by": keys()}
+def test_metadata_and_plain_values_come_back() -> None:
+    frame = CallWriter("step").frame([rows(), 3, None], {"name": "ä", "by": keys(), "x": 0.1, "flag": True})
+    assert frame is not None
+    method, args, kwargs = read_call(frame)
+    assert method == "step"
+    assert args == [rows(), 3, None]
+    assert kwargs == {"name": "ä", "by": keys(), "x": 0.1, "flag": True}
 
 
-def test_a_call_that_is_the_same_for_all_ranks_is_written_once() -> None:
-    frames = calls_for_ranks("step", [Broadcast(rows())], {}, 4)
-    assert frames is not None
-    assert all(frame is frames[0] for frame in frames)
-    assert read_call(frames[3]) == ("step", [rows()], {})
+def test_a_value_that_several_ranks_get_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[BatchMeta] = []
+    encode = batch_wire.encode
+    monkeypatch.setattr(batch_wire, "encode", lambda meta: (packed.append(meta), encode(meta))[1])
+    writer, meta = CallWriter("step"), rows()
+    frames = [writer.frame([meta, rank], {}) for rank in range(4)]
+    assert [read_call(frame)[1] for frame in frames if frame is not None] == [[rows(), rank] for rank in range(4)]
+    assert packed == [meta]
 
 
 def test_pads_tags_and_plain_user_values_travel_in_frames() -> None:
     padded = rows(5, step=7, name="x", nested={"a": [1, 2.5, None]}).pad_to_divisor(4)
     padded.custom_meta = [{"n": row} for row in range(8)]
-    frames = calls_for_ranks("step", [padded], {}, 1)
-    assert frames is not None
-    assert read_call(frames[0])[1] == [padded]
+    frame = CallWriter("step").frame([padded], {})
+    assert frame is not None
+    assert read_call(frame)[1] == [padded]
+
+
+def test_calls_without_metadata_are_not_worth_a_frame() -> None:
+    assert has_metadata([1, rows()], {})
+    assert has_metadata([], {"by": Broadcast(keys())})
+    assert has_metadata([PerRank(rows().chunk(2))], {})
+    for args in ([], [1, "text"], [PerRank([1, 2])], [PerRank([])], [[rows()]], [Own([1], "train")]):
+        assert not has_metadata(args, {})
 
 
 class Own(BatchMeta):
@@ -60,8 +69,6 @@ class Own(BatchMeta):
 @pytest.mark.parametrize(
     "args",
     [
-        [],
-        [1, "no metadata"],
         [rows(), torch.ones(2)],
         [rows(), TensorDict({}, [2])],
         [rows(), (1, 2)],
@@ -76,12 +83,9 @@ class Own(BatchMeta):
         [Own([1], "train")],
     ],
 )
-def test_other_calls_are_left_to_ray(args: list[Any]) -> None:
-    assert calls_for_ranks("step", args, {}, 2) is None
-
-
-def test_one_rank_whose_piece_fits_no_frame_is_enough_to_leave_the_call_to_ray() -> None:
-    assert calls_for_ranks("step", [PerRank([rows(), rows(tensor=torch.ones(2))])], {}, 2) is None
+def test_what_a_frame_cannot_hold_is_left_to_ray(args: list[Any]) -> None:
+    assert CallWriter("step").frame(args, {}) is None
+    assert CallWriter("step").frame([], {"value": args[-1]}) is None
 
 
 @pytest.mark.parametrize("output", [rows(), rows(0), keys(), b"", b"\x01bytes", None, 3, "text", [1], {"a": 1}])
