@@ -137,6 +137,7 @@ GOALS: tuple[Goal, ...] = (
     Goal(7, "first read of a view against the second", "first_read_steady", "first_to_second_read", 1.2, "x"),
     Goal(7, "fresh process: get + touch of every page", "first_read_fresh", "get_touch_ratio", 0.7, MEMCPY),
     Goal(7, "get + drop", "first_read_steady", "get_drop_ratio", 0.15, MEMCPY),
+    Goal(7, "get + drop of a view that was read", "first_read_steady", "get_drop_after_use_ratio", 0.15, MEMCPY),
     Goal(8, "512 contiguous rows, pickled", "metadata_bytes", "metadata_bytes_contiguous_512", 1000, "B"),
     Goal(8, "4,096 contiguous rows, pickled", "metadata_bytes", "metadata_bytes_contiguous_4096", 1000, "B"),
     Goal(8, "4,096 scattered rows, pickled", "metadata_bytes", "metadata_bytes_scattered_4096", 20_000, "B"),

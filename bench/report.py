@@ -14,6 +14,12 @@ RESULT = "RESULT "
 FAILED = "FAILED "
 
 
+def in_a_line(error: Exception) -> str:
+    """What it is, what it says, and where that is a trace of another process, that one's last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ... ".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:][-1:]])
+
+
 def main(measures: Mapping[str, Callable[[int, int], Measured | list[Measured]]]) -> int:
     """Runs the named measurements one after another; one that fails is reported and does not stop the others."""
     parser = argparse.ArgumentParser()
@@ -31,7 +37,7 @@ def main(measures: Mapping[str, Callable[[int, int], Measured | list[Measured]]]
         except Exception as error:
             status = 1
             traceback.print_exc()
-            print(FAILED + json.dumps({"name": name, "error": f"{type(error).__name__}: {error}"}), flush=True)
+            print(FAILED + json.dumps({"name": name, "error": in_a_line(error)}), flush=True)
             continue
         listed = found if isinstance(found, list) else [found]
         print(RESULT + json.dumps([item.as_json() for item in listed]), flush=True)

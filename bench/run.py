@@ -100,7 +100,7 @@ def parse(job: Job, status: int, output: str, errors: str) -> Outcome:
             results.extend(json.loads(line.removeprefix(RESULT)))
         elif line.startswith(FAILED):
             told = json.loads(line.removeprefix(FAILED))
-            failures[f"{job.label} {told['name']}"] = told["error"].splitlines()[0]
+            failures[f"{job.label} {told['name']}"] = told["error"]
     if not failures and (status != 0 or not results):
         words = [line for line in (errors or output).splitlines() if line.strip()] or ["it said nothing"]
         failures[job.label] = f"ended with {status}; its last words: {words[-1]}"

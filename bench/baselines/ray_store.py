@@ -23,7 +23,7 @@ def put_get(rows: int, rounds: int) -> list[Measured]:
 
 
 def put_get_big(rows: int, rounds: int) -> list[Measured]:
-    return ray_peer.put_get(rows * 8, max(rounds // 3, 2), "put_get_w_big")
+    return ray_peer.put_get(rows * 8, max(rounds // 3, 2), "put_get_w_big", warm_up_rounds=3)
 
 
 def small(rows: int, rounds: int) -> list[Measured]:

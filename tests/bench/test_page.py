@@ -73,7 +73,8 @@ def test_plots_are_made_for_light_and_dark_pages_and_shown_by_the_readers_theme(
         for name in ("first_touch", "second_touch", "first_read", "second_read", "drop", "get_drop")
     }
     read = result("first_read_steady", get_s=0.001, memcpy_s=0.005, **steady)
-    drawn = plot_all([OURS, RAW, RAY, read], tmp_path)
+    rates = {f"concurrency_{kind}_rounds_per_second_{count}": count for kind in ("small", "large") for count in (1, 2)}
+    drawn = plot_all([OURS, RAW, RAY, read, result("concurrency_small", **rates)], tmp_path)
     assert drawn.keys() == PLOTS.keys()
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}-{theme.name}.png" for name in PLOTS for theme in THEMES

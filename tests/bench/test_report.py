@@ -20,7 +20,7 @@ def two(rows: int, rounds: int) -> list[Measured]:
 
 
 def broken(rows: int, rounds: int) -> Measured:
-    raise ValueError("no luck\nwith details")
+    raise ValueError("no luck\na trace\nwith details\n")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -46,7 +46,7 @@ def test_one_failure_is_named_and_does_not_stop_the_others(
     assert status == 1
     outcome = parse(Job("bench.any", ("broken", "fine")), status, capsys.readouterr().out, "")
     assert [item["claim"] for item in outcome.results] == ["fine"]
-    assert outcome.failures == {"any:broken:fine broken": "ValueError: no luck"}
+    assert outcome.failures == {"any:broken:fine broken": "ValueError: no luck ... with details"}
 
 
 def test_without_names_everything_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def as_dict(batch: Any) -> dict[str, Any]:
     return found
 
 
-def put_get(rows: int, rounds: int, claim: str = "put_get_w") -> list[Measured]:
+def put_get(rows: int, rounds: int, claim: str = "put_get_w", warm_up_rounds: int = WARM_UP_ROUNDS) -> list[Measured]:
     """W of `rows` rows, as a TensorDict and as a dict."""
     batch = workload_w(rows)
     found = []
@@ -111,13 +111,13 @@ def put_get(rows: int, rounds: int, claim: str = "put_get_w") -> list[Measured]:
             reader = Reader.remote()
             measured = Measured(claim, f"{system}, {form}", unit.nbytes)
             touches: list[Any] = []
-            for round_index in range(rounds + WARM_UP_ROUNDS):
+            for round_index in range(rounds + warm_up_rounds):
                 began = time.perf_counter()
                 reference = ray.put(value)
                 put_s = time.perf_counter() - began
                 get_s = ray.get(reader.get.remote([reference]))
                 touch_s = ray.get(reader.touch.remote())
-                if round_index >= WARM_UP_ROUNDS:
+                if round_index >= warm_up_rounds:
                     measured.put_s.append(put_s)
                     measured.get_s.append(get_s)
                     measured.memcpy_s.append(unit.seconds())
