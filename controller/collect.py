@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transferqueue.controller.errors import WorkerDiedError, WorkerError, worker_error
+from transferqueue.controller.remote_traceback import one_line, plain_text, traceback_text
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.ray_runtime import require_ray
 
@@ -21,9 +21,6 @@ later. Raising at once would show the symptom and hide the cause.
 
 FIRST_LOOK_S = 1.0
 """How long all ranks are waited for at once before each is waited for on its own."""
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
 
 @dataclass(frozen=True)
 class RankFacts:
@@ -98,10 +95,10 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
     exceptions = require_ray("a worker group").exceptions
     # A task error first: one whose cause is a dead actor that the method itself called is an instance of both.
     if isinstance(error, exceptions.RayTaskError):
-        remote = _plain_text(error)
+        remote = traceback_text(error, error.cause)
         return worker_error(
             error.cause,
-            f"{method} failed on {facts.text}: {_one_line(error.cause)}\n{remote}",
+            f"{method} failed on {facts.text}: {one_line(error.cause)}\n{remote}",
             rank=facts.rank,
             node=facts.node,
             pid=facts.pid,
@@ -109,7 +106,7 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
             remote_traceback=remote,
         )
     deaths = (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.OutOfMemoryError)
-    text = _plain_text(error)
+    text = plain_text(error)
     if isinstance(error, deaths):
         return WorkerDiedError(
             f"{facts.text} died during {method}; the group is dead. Cause: {text}",
@@ -128,13 +125,3 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
         method=method,
         remote_traceback=text,
     )
-
-
-def _plain_text(error: BaseException) -> str:
-    """What an error says, without the colours that Ray puts in."""
-    return _COLOUR.sub("", str(error)).strip()
-
-
-def _one_line(cause: BaseException) -> str:
-    text = str(cause).strip().split("\n", 1)[0]
-    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

@@ -142,6 +142,9 @@ def test_an_error_names_rank_node_and_method_and_carries_the_traceback(basic: Ra
     assert "missing on 2" in error.remote_traceback
     assert "group_workers.py" in error.remote_traceback
     assert "fail failed on rank 2" in str(error)
+    assert "KeyError: missing on 2" in str(error)
+    assert "bridge.py" not in str(error), "the traceback is that of the method"
+    assert not [line for line in str(error).splitlines() if line and not line.strip(" ~^")]
     assert "\x1b" not in str(error), "no colour codes in what goes to logs"
     assert pickle.loads(pickle.dumps(error)).rank == 2
     assert not basic.is_dead
