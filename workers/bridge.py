@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from transferqueue.workers.bridge_steps import METADATA, bridged_call
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
+from transferqueue.workers.missing_field import explain_missing_field
 from transferqueue.workers.outputs import current_outputs
 from transferqueue.workers.write_back import EveryRankWrites, WriteBack
 
@@ -90,6 +91,9 @@ def _run(function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, .
             # No name for what it returns: see `bridge_steps`.
             call, _, mine, named = steps.send(call(*mine, **named))
         return mine[0]
+    except KeyError as error:
+        explain_missing_field(error, function.__qualname__, (*args, *kwargs.values()))
+        raise
     finally:
         steps.close()
 
@@ -103,6 +107,9 @@ async def _async_run(
         while call is not None:
             _, call, mine, named = steps.send(await call(*mine, **named))
         return mine[0]
+    except KeyError as error:
+        explain_missing_field(error, function.__qualname__, (*args, *kwargs.values()))
+        raise
     finally:
         steps.close()
 

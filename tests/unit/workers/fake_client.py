@@ -77,6 +77,13 @@ class FakeClient:
         batch = self._columns(metadata, metadata.field_names)
         return batch, ReadReport(rows=metadata.size, bytes_viewed=1000, bytes_copied=10, resolve_s=0.5, wait_s=0.25)
 
+    def get_data(self, metadata: BatchMeta, *, fields: Sequence[str]) -> TensorDict:
+        self.calls.append("get")
+        return self._columns(metadata, fields)
+
+    def kv_batch_get(self, keys: Sequence[str], partition_id: str, select_fields: Sequence[str]) -> TensorDict:
+        return self.get_data(self.kv_retrieve_meta(keys, partition_id), fields=select_fields)
+
     async def async_put(self, data: TensorDictBase, metadata: BatchMeta) -> BatchMeta:
         self.calls.append("async")
         return self.put(data, metadata)
