@@ -71,7 +71,8 @@ class WaitCalls(KeyedCalls):
         def too_late() -> TransferTimeoutError:
             what, missing = self._what_is_missing(partition, names, listed, metadata, count, task_name)
             return TransferTimeoutError(
-                f"waited {timeout} s for rows of partition {partition!r} that have {name_some(names)}: {what}",
+                f"waited {timeout} s for rows of partition {partition!r} that have {name_some(names)}: {what}"
+                f"{self._what_does_not_exist(partition, names)}",
                 timeout_s=timeout,
                 missing=missing,
             )

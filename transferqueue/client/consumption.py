@@ -112,10 +112,16 @@ class ConsumptionCalls(RowCalls):
             return meta if meta is not None else batch_meta(self.session, partition, as_indexes([]), {}, ready=False)
 
         def too_late() -> TransferTimeoutError:
+            _, _, ready, _ = store.production(partition, fields)
+            consumed = int(ready.all(axis=1).sum()) - ready_rows
+            there = f"there are {ready_rows}" + (f" and {consumed} that it has consumed" if consumed > 0 else "")
+            if ready_rows and ready_rows >= at_least:
+                there += ", of which the sampler made no batch"
             return TransferTimeoutError(
                 f"waited {timeout} s for {batch_size} rows of partition {partition!r} that have {name_some(fields)} "
-                f"and are not consumed by task {task!r}; there are {ready_rows}, of which the sampler made no batch. "
-                "Wait longer (timeout=), take fewer (partial=True), or poll (polling_mode=True)",
+                f"and are not consumed by task {task!r}: {there}"
+                f"{self._what_does_not_exist(partition, fields)}. Wait longer (timeout=), take fewer (partial=True), "
+                "or poll (polling_mode=True)",
                 timeout_s=timeout,
                 missing=max(0, batch_size - ready_rows),
             )

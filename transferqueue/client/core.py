@@ -95,6 +95,22 @@ class ClientCore:
             known=tuple(known),
         )
 
+    def _what_does_not_exist(self, partition: str, fields: Sequence[str]) -> str:
+        """For messages of calls that waited in vain: ``; there is no partition 'p' ...``, or which of `fields` no row
+        of it has and which fields there are; empty when all are known."""
+        if partition not in self._store.partitions():
+            return f"; {self._unknown_partition(partition)}"
+        return f"; {said}" if (said := unknown_fields(partition, fields, self._store.field_names(partition))) else ""
+
+
+def unknown_fields(partition: str, fields: Sequence[str], known: Sequence[str]) -> str:
+    """``partition 'p' has no field 'y', it has 'x'``; empty when all `fields` are `known`."""
+    unknown = [field for field in fields if field not in known]
+    if not unknown:
+        return ""
+    named = f"field{'s' if len(unknown) > 1 else ''} {name_some(unknown)}"
+    return f"partition {partition!r} has no {named}, it has {name_some(known) or 'none yet'}"
+
 
 def check_batch_meta(metadata: Any, what: str) -> BatchMeta:
     """The argument, if it is a BatchMeta. Raises TypeError."""

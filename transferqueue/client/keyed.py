@@ -279,7 +279,7 @@ class KeyedCalls(WriteCalls):
                 return resolved, names
             lacking = coverage.missing(fields)
             if lacking:
-                raise not_ready(partition, resolved, lacking, keys)
+                raise not_ready(partition, resolved, lacking, keys, self._store.field_names(partition))
         except BaseException:
             resolved.release()
             raise
@@ -308,7 +308,8 @@ class KeyedCalls(WriteCalls):
             f"keys {name_some(unknown)} do not exist" if unknown else describe_missing(resolved, missing) or "no data"
         )
         return TransferTimeoutError(
-            f"waited {timeout} s for {len(keys)} keys of partition {partition!r}: {what}",
+            f"waited {timeout} s for {len(keys)} keys of partition {partition!r}: {what}"
+            f"{self._what_does_not_exist(partition, fields or ())}",
             timeout_s=timeout,
             missing=unknown or missing,
         )

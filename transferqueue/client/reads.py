@@ -13,7 +13,14 @@ from tensordict import TensorDict
 
 from transferqueue.aio import asynchronous
 from transferqueue.client.consumption import ConsumptionCalls
-from transferqueue.client.core import Indexes, as_indexes, by_partition, check_batch_meta, check_names
+from transferqueue.client.core import (
+    Indexes,
+    as_indexes,
+    by_partition,
+    check_batch_meta,
+    check_names,
+    unknown_fields,
+)
 from transferqueue.client.row_choice import join_rows
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.rows import stale
@@ -132,7 +139,8 @@ class ReadCalls(ConsumptionCalls):
         if len(resolved.gone):
             raise stale(partition, resolved.indexes[resolved.gone])
         if raise_missing:
-            raise not_ready(partition, resolved, Coverage(resolved).missing(fields))
+            missing = Coverage(resolved).missing(fields)
+            raise not_ready(partition, resolved, missing, known=self._store.field_names(partition))
         return None
 
     def _decode(self, resolved: Resolved, fields: Sequence[str], mode: str) -> tuple[TensorDict, int, int]:
@@ -175,7 +183,8 @@ class ReadCalls(ConsumptionCalls):
         resolved = self._store.resolve(partition, indexes=as_indexes(indexes), fields=fields, lease=False)
         missing = Coverage(resolved).missing(fields)
         return TransferTimeoutError(
-            f"waited {timeout} s for fields of partition {partition!r}: {describe_missing(resolved, missing)}",
+            f"waited {timeout} s for fields of partition {partition!r}: {describe_missing(resolved, missing)}"
+            f"{self._what_does_not_exist(partition, fields)}",
             timeout_s=timeout,
             missing={field: [int(resolved.indexes[row]) for row in rows] for field, rows in missing.items()},
         )
@@ -221,13 +230,18 @@ def describe_missing(resolved: Resolved, missing: dict[str, list[int]]) -> str:
 
 
 def not_ready(
-    partition: str, resolved: Resolved, missing: dict[str, list[int]], keys: Sequence[str] | None = None
+    partition: str,
+    resolved: Resolved,
+    missing: dict[str, list[int]],
+    keys: Sequence[str] | None = None,
+    known: Sequence[str] = (),
 ) -> FieldNotReadyError:
-    """The error for fields that are unknown or not produced yet."""
+    """The error for fields that are not produced yet, or that no row has: `known` are those that some row has."""
+    unknown = unknown_fields(partition, list(missing), known) if known else ""
     positions = sorted({row for rows in missing.values() for row in rows})
     return FieldNotReadyError(
-        f"partition {partition!r}: {describe_missing(resolved, missing)}. Unknown fields look the same as fields that "
-        "were not produced yet; timeout= waits for them",
+        f"partition {partition!r}: {describe_missing(resolved, missing)}{'; ' if unknown else ''}{unknown}. timeout= "
+        "waits for fields",
         fields=tuple(missing),
         rows=tuple(int(resolved.indexes[row]) for row in positions),
         keys=() if keys is None else tuple(keys[row] for row in positions),

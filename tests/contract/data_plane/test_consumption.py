@@ -53,15 +53,30 @@ def test_only_rows_with_all_fields_are_handed_out(client: TransferQueueClient) -
 
 def test_too_few_rows_wait_or_come_in_part_or_not(client: TransferQueueClient) -> None:
     rows = put(client, 8).global_indexes
-    with pytest.raises(tq.TransferTimeoutError, match="there are 8"):
+    with pytest.raises(tq.TransferTimeoutError, match=r"there are 8\. Wait"):
         client.get_meta("x", 100, "p", task_name="t", timeout=0.2)
     assert client.get_meta("x", 100, "p", task_name="t", polling_mode=True).size == 0
     assert client.check_consumption_status("t", "p") is False
     part = client.get_meta("x", 100, "p", task_name="t", partial=True)
     assert part.global_indexes == rows
     assert client.check_consumption_status("t", "p") is True
-    with pytest.raises(tq.TransferTimeoutError):
+    with pytest.raises(tq.TransferTimeoutError, match="there are 0 and 8 that it has consumed") as none:
         client.get_meta("x", 1, "p", task_name="t", partial=True, timeout=0)
+    assert "sampler" not in str(none.value), "it was offered nothing"
+
+
+class Picky(tq.BaseSampler):
+    def sample(self, ready_indexes: list[int], batch_size: int, **_: Any) -> tuple[list[int], list[int]]:
+        return [], []
+
+
+def test_a_sampler_that_makes_no_batch_of_enough_rows_is_named(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, 4)
+    monkeypatch.setattr(client, "_sampler", Picky)
+    with pytest.raises(tq.TransferTimeoutError, match="there are 4, of which the sampler made no batch"):
+        client.get_meta("x", 4, "p", task_name="t", timeout=0)
 
 
 def test_a_fetch_is_woken_by_the_put_that_completes_it(client: TransferQueueClient) -> None:

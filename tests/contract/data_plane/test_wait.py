@@ -76,6 +76,40 @@ def test_a_timeout_says_what_is_missing(client: TransferQueueClient) -> None:
     assert client.get_partition_list() == ["p"]
 
 
+def test_a_timeout_says_what_does_not_exist(client: TransferQueueClient) -> None:
+    meta = client.put(one(), partition_id="p")
+    client.kv_put("a", "kv", {"x": torch.tensor(1)})
+    no_partition = r"there is no partition 'q' in session .*; there are: 'p', 'kv'"
+    no_field = r"partition '{}' has no field 'y', it has 'x'"
+    calls: list[tuple[Any, str]] = [
+        (lambda: client.wait("q", fields="x", count=1, timeout=0), f"0 of 1 are there; {no_partition}"),
+        (lambda: client.wait("q", fields="x", keys="a", timeout=0), f"'a' do not exist; {no_partition}"),
+        (lambda: client.wait("p", fields=["x", "y"], count=1, timeout=0), no_field.format("p")),
+        (lambda: client.wait("p", fields="y", metadata=meta, timeout=0), no_field.format("p")),
+        (lambda: client.get_meta("x", 1, "q", task_name="t", timeout=0), f"there are 0; {no_partition}"),
+        (lambda: client.get_meta("y", 1, "p", task_name="t", timeout=0), f"there are 0; {no_field.format('p')}"),
+        (lambda: client.get_data(meta, fields="y", timeout=0), no_field.format("p")),
+        (lambda: client.kv_batch_get("a", "q", timeout=0), no_partition),
+        (lambda: client.kv_batch_get("a", "kv", "y", timeout=0), no_field.format("kv")),
+    ]
+    for call, text in calls:
+        with pytest.raises(tq.TransferTimeoutError, match=text):
+            call()
+    for call in (lambda: client.get_data(meta, fields="y"), lambda: client.kv_batch_get("a", "kv", "y")):
+        with pytest.raises(tq.FieldNotReadyError, match="has no field 'y', it has 'x'"):
+            call()
+
+
+def test_a_field_that_exists_is_not_called_unknown(client: TransferQueueClient) -> None:
+    meta = client.put(one(), partition_id="p")
+    client.put(one(y=1), partition_id="p")
+    with pytest.raises(tq.FieldNotReadyError) as now:
+        client.get_data(meta, fields="y")
+    with pytest.raises(tq.TransferTimeoutError) as late:
+        client.wait("p", fields="y", metadata=meta, timeout=0)
+    assert "has no field" not in f"{now.value} {late.value}"
+
+
 def test_waiting_for_a_row_that_is_cleared_ends(client: TransferQueueClient) -> None:
     meta = client.put(one(), partition_id="p")
     timer = later(lambda: client.clear_samples(meta))
