@@ -24,6 +24,15 @@ def ray_is_running() -> bool:
         return False  # half imported: Ray itself is being imported further up the stack
 
 
+def is_ray_worker() -> bool:
+    """Whether Ray started this process to run tasks or an actor; False in a driver."""
+    if not ray_is_running():
+        return False
+    import ray
+
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
 def _store() -> Any:
     from ray.experimental import internal_kv
 

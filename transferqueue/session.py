@@ -266,7 +266,12 @@ def current_session() -> Session:
             raise closed_error(_process.closed_name)
         name = read_environment()[0] or cluster.find_session()
         if name is None:
-            raise SessionNotFoundError("this process has no session yet: call transferqueue.init() first")
+            where = (
+                "in the controller (the driver), before or after the workers start: they find its session by themselves"
+                if cluster.is_ray_worker()
+                else "first"
+            )
+            raise SessionNotFoundError(f"this process has no session yet: call transferqueue.init() {where}")
         return attach(name)
 
 

@@ -48,7 +48,7 @@ def test_processes_of_a_cluster_find_one_session(ray_cluster: Any) -> None:
     actor = ray_cluster.remote(User)
     users = [actor.remote() for _ in range(3)]
     call = ray_cluster.get
-    with pytest.raises(tq.SessionNotFoundError, match="init"):
+    with pytest.raises(tq.SessionNotFoundError, match=r"init\(\) in the controller \(the driver\)"):
         call(users[0].session.remote(init=False))
     session = tq.init(**{"storage.size": SIZE})
     assert session.creator
