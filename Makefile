@@ -17,10 +17,10 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo test test-python test-native bench bench-quick soak lint format typing-tree clean setup peers
+.PHONY: help demo demo-notice dev test test-python test-native bench bench-quick soak lint format typing-tree clean setup peers
 
 help:
-	@echo "make demo    train a small model with GRPO; the controller ships only metadata (under 6 minutes)"
+	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
 	@echo "make test    everything that must hold (under 12 minutes)"
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
 	@echo "make bench-quick   our own claims in a few rounds (under 2 minutes); make soak: the long crash and chaos runs"
@@ -40,26 +40,35 @@ $(STAMPS)/headers:
 	fi
 	@touch $@
 
+# What builds the native module; the rest comes with it, from the lists in pyproject.toml.
 $(STAMPS)/python: constraints.txt pyproject.toml
 	@mkdir -p $(STAMPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja cmake
-	$(PIP) install -q -c constraints.txt tensordict numpy msgspec posix_ipc ray reasoning-gym rich matplotlib \
-	  omegaconf pytest pytest-timeout pytest-benchmark hypothesis ruff mypy pyright
 	@touch $@
 
 # The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.
+INSTALL := $(PIP) install -q --no-build-isolation -c constraints.txt -C cmake.define.TQ_PAUSE_POINTS=ON -e
 $(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
-	$(PIP) install -q --no-build-isolation --no-deps -C cmake.define.TQ_PAUSE_POINTS=ON -e .
+	$(INSTALL) '.[example]'
 	@rm -f $(STAMPS)/installed-* && touch $@
 
-demo: setup
+# What tests and lint need beyond that; the demo does without.
+$(STAMPS)/dev: constraints.txt pyproject.toml | $(INSTALLED)
+	$(INSTALL) '.[test,lint]'
+	@touch $@
+
+dev: $(INSTALLED) $(STAMPS)/dev
+
+demo: demo-notice setup
 	$(BIN)/python -m examples.grpo $(ARGS)
+
+demo-notice:
+	@echo "make demo: set-up (about 2 GB of packages in $(VENV), once), then training: about 6 minutes in all on 2 cores"
 
 test: lint test-native test-python
 
-test-python: setup
+test-python: dev
 	$(BIN)/python -m pytest tests -q -m "not soak" --durations=15
 
 SANITIZERS := address thread
@@ -87,7 +96,7 @@ $(STAMPS)/peers: bench/baselines/requirements.txt
 	.venv-peer/bin/pip --disable-pip-version-check install -q -r bench/baselines/requirements.txt
 	@touch $@
 
-soak: setup
+soak: dev
 	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
 
 # The type checkers see the folders as they are installed: one package.
@@ -95,13 +104,13 @@ typing-tree:
 	@rm -rf build/typing && mkdir -p build/typing
 	@cp -rl transferqueue build/typing/ && cp -rl workers controller build/typing/transferqueue/
 
-lint: setup typing-tree
+lint: dev typing-tree
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 
-format: setup
+format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

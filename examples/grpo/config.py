@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from omegaconf import MISSING, OmegaConf
 
@@ -192,6 +192,20 @@ def load_config(overrides: Sequence[str] = (), file: Path = DEFAULT_FILE) -> Grp
 def to_yaml(config: GrpoConfig) -> str:
     """The resolved configuration as text."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def to_lines(config: GrpoConfig) -> list[str]:
+    """The resolved configuration with a line for each section: ``trainer: name=demo seed=1 ...``."""
+
+    def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                yield from leaves(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}={value}"
+
+    sections = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.structured(config)))
+    return [f"{name}: {' '.join(leaves(values))}" for name, values in sections.items()]
 
 
 def check_config(config: GrpoConfig) -> None:

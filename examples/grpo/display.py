@@ -12,6 +12,10 @@ from rich.table import Table
 
 from examples.grpo.events import Evaluated, Event, Started, Stepped, WarmedUp
 
+WORKED_OUT = (
+    "'worked out' below: the share of answers that write down the running total first (7+5-3= is answered 12=9) rather "
+    "than the result at once (9). GRPO is to find that this pays"
+)
 _LINES_SHOWN = 8
 _STAGE_ORDER = ("gen", "old_log_prob", "ref", "reward", "adv", "update_actor", "weights")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from examples.grpo.config import GrpoConfig, to_yaml
-from examples.grpo.display import make_display
+from examples.grpo.config import GrpoConfig, to_lines, to_yaml
+from examples.grpo.display import WORKED_OUT, make_display
 from examples.grpo.events import Event
 from examples.grpo.report import RunRecord, print_report, write_csv, write_plot
 from examples.grpo.trainer import run_training
@@ -41,8 +41,13 @@ class Outcome:
 def run(config: GrpoConfig, console: Console) -> Outcome:
     """The whole job. Errors of ranks and of the data plane reach the caller."""
     started_s = time.perf_counter()
-    console.print("[bold]resolved configuration[/bold]")
-    console.print(to_yaml(config), highlight=False, markup=False)
+    folder = Path(config.trainer.output_dir) / config.trainer.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    console.print(f"[bold]resolved configuration[/bold] (as a file: {folder}/config.yaml)", highlight=False)
+    for line in to_lines(config):
+        console.print(line, highlight=False, markup=False)
+    console.print(WORKED_OUT, highlight=False, markup=False)
     start_ray(config)
     import ray
 
@@ -55,9 +60,6 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
                 display.show(event)
     finally:
         ray.shutdown()
-    folder = Path(config.trainer.output_dir) / config.trainer.name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(to_yaml(config))
     write_csv(folder / "reward.csv", record.steps)
     write_plot(folder / "reward.png", record)
     print_report(console, record)

@@ -40,7 +40,7 @@ def test_runs_leave_their_artefacts(by_metadata: FinishedRun, by_batch: Finished
 
 def test_the_terminal_shows_configuration_progress_and_costs(by_metadata: FinishedRun) -> None:
     output = by_metadata.output
-    assert "total_training_steps: 2" in output, "the resolved configuration"
+    assert " total_training_steps=2 " in " ".join(output.split()), "the resolved configuration"
     assert "ranks: rollout 2, actor 4, reward 2" in output
     for line in ("before warm-up", "after warm-up", "step   2/2", "after GRPO"):
         assert line in output
