@@ -7,8 +7,10 @@ case), the default. The environment is read in one function, when a configuratio
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -122,73 +124,90 @@ def _anything(value: Any, name: str) -> Any:
     return value
 
 
-def _key(parse: Callable[[Any, str], Any], default: Any, *, of_process: bool = False) -> Any:
-    return field(default=default, metadata={"parse": parse, "of_process": of_process})
+def _key(parse: Callable[[Any, str], Any], default: Any, meaning: str, *, of_process: bool = False) -> Any:
+    return field(default=default, metadata={"parse": parse, "meaning": meaning, "of_process": of_process})
 
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """The session's memory.
+    """The session's memory. `Config` says what its keys mean."""
 
-    Attributes:
-        size: payload bytes.
-        dir: directory for a file-backed payload segment; None: POSIX shared memory. Metadata stays in shared memory.
-        index_size: bytes of the metadata index, reserved at once; None: a sixteenth of ``size``, 16 to 256 MiB.
-        populate: bytes that the service backs and touches ahead of use (first touches are slow).
-        huge_pages: whether the service turns memory that is in use into huge pages where the kernel has some.
-    """
-
-    size: int = _key(_storage_size, 2 << 30)
-    dir: str | None = _key(_directory, None)
-    index_size: int | None = _key(_optional_size, None)
-    populate: int = _key(parse_size, 0)
-    huge_pages: bool = _key(_flag, True)
+    size: int = _key(_storage_size, 2 << 30, "payload that the session may hold")
+    dir: str | None = _key(
+        _directory, None, "directory for a file-backed payload segment; none: shared memory. Metadata stays there"
+    )
+    index_size: int | None = _key(
+        _optional_size, None, "metadata index, reserved at once; none: a sixteenth of storage.size, 16 to 256 MiB"
+    )
+    populate: int = _key(parse_size, 0, "what the service backs and touches ahead of use, as first touches are slow")
+    huge_pages: bool = _key(
+        _flag, True, "the service turns memory that is in use into huge pages where the kernel has some"
+    )
 
 
 @dataclass(frozen=True)
 class ReadConfig:
-    """How gets hand out tensors: ``mode`` "cow", "shared" or "copy"; fields smaller than ``copy_below`` bytes are
-    copied rather than viewed."""
+    """How gets hand out tensors. `Config` says what its keys mean."""
 
-    mode: str = _key(_read_mode, "cow", of_process=True)
-    copy_below: int = _key(parse_size, 64 << 10, of_process=True)
+    mode: str = _key(
+        _read_mode,
+        "cow",
+        "what gets hand out: 'cow', views that are private when written to; 'shared', read-only views, writing to them "
+        "kills the process; 'copy', private memory",
+        of_process=True,
+    )
+    copy_below: int = _key(
+        parse_size, 64 << 10, "fields smaller than this in a batch are copied rather than viewed", of_process=True
+    )
 
 
 @dataclass(frozen=True)
 class PutConfig:
-    """``timeout_s``: how long a put waits for room; None for ever."""
+    """`Config` says what its keys mean."""
 
-    timeout_s: float | None = _key(_seconds, 60.0, of_process=True)
+    timeout_s: float | None = _key(_seconds, 60.0, "seconds that a put waits for room; none: for ever", of_process=True)
 
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """``coalesce_after``: rows that this process gathered so often by the same read (1 MiB and more) are rewritten into
-    one block in the background, after which reads of them are views; 0: only when `coalesce` is called."""
+    """`Config` says what its keys mean."""
 
-    coalesce_after: int = _key(_count, 4, of_process=True)
+    coalesce_after: int = _key(
+        _count,
+        4,
+        "rows that a process gathered so often by the same read (1 MiB and more) become one block in the background, "
+        "after which reads of them are views; 0: only when coalesce() is called",
+        of_process=True,
+    )
 
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """``sampler``: a BaseSampler class, an instance, or the name of a built-in. ``polling_mode``: a fetch that finds
-    too few rows returns empty metadata at once instead of waiting."""
+    """`Config` says what its keys mean."""
 
-    sampler: Any = _key(_anything, "SequentialSampler")  # noqa: RUF009  (a field, made by _key)
-    polling_mode: bool = _key(_flag, False)
+    sampler: Any = _key(  # noqa: RUF009  (a field, made by _key)
+        _anything,
+        "SequentialSampler",
+        "who chooses the rows that a fetch gets: a BaseSampler class, an instance, or the name of a built-in",
+    )
+    polling_mode: bool = _key(
+        _flag, False, "a fetch that finds too few rows returns empty metadata at once instead of waiting"
+    )
 
 
 @dataclass(frozen=True)
 class LoggingConfig:
-    """``level`` of the package's loggers."""
+    """`Config` says what its keys mean."""
 
-    level: str = _key(_log_level, "WARNING", of_process=True)
+    level: str = _key(_log_level, "WARNING", "level of the package's loggers", of_process=True)
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be set. ``allow_pickle``: Python objects that fit no Arrow type may be pickled and
-    unpickled; safe here because a session belongs to one user of one machine."""
+    """Everything that can be set, frozen. A key is looked for in the overrides (``init(**{"storage.size": "4GiB"})``),
+    then in the mapping (nested or with dotted keys), then in the environment (``TRANSFERQUEUE_STORAGE__SIZE``). Keys of
+    the session are its creator's to choose; keys of a process are each process's own.
+    """
 
     storage: StorageConfig = field(default_factory=StorageConfig)
     read: ReadConfig = field(default_factory=ReadConfig)
@@ -196,7 +215,13 @@ class Config:
     service: ServiceConfig = field(default_factory=ServiceConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
-    allow_pickle: bool = _key(_flag, True, of_process=True)
+    allow_pickle: bool = _key(
+        _flag,
+        True,
+        "Python objects that fit no Arrow type may be pickled and unpickled; safe where, as here, a session belongs to "
+        "one user of one machine",
+        of_process=True,
+    )
 
     def to_flat(self) -> dict[str, Any]:
         """Dotted key -> value."""
@@ -228,6 +253,19 @@ def known_keys() -> list[str]:
 def process_keys() -> list[str]:
     """Keys that each process may choose for itself; the others belong to the session and its creator."""
     return [key for key, entry in _leaves().items() if entry.metadata["of_process"]]
+
+
+def key_table() -> list[tuple[str, str, str, str]]:
+    """(key, default, "session" or "process", meaning) of every key."""
+    return [
+        (
+            key,
+            value_text(key, entry.default),
+            "process" if entry.metadata["of_process"] else "session",
+            entry.metadata["meaning"],
+        )
+        for key, entry in _leaves().items()
+    ]
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -329,3 +367,17 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
         logging=group(LoggingConfig, "logging."),
         allow_pickle=values["allow_pickle"],
     )
+
+
+def _keys_for_help() -> str:
+    lines = ["", "Keys (default; of the session or of the process):"]
+    for key, default, owner, meaning in key_table():
+        lines.append(
+            textwrap.fill(
+                f"{key} ({default}; {owner}): {meaning}", 110, subsequent_indent="    ", break_on_hyphens=False
+            )
+        )
+    return "\n".join(lines)
+
+
+Config.__doc__ = inspect.cleandoc(Config.__doc__ or "") + "\n" + _keys_for_help()

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from transferqueue.config import Config, build_config, environment_variable, given_values, known_keys, parse_size
+from transferqueue import config_page
+from transferqueue.config import (
+    Config,
+    build_config,
+    environment_variable,
+    given_values,
+    key_table,
+    known_keys,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +108,18 @@ def test_no_limit_can_be_said_in_three_ways() -> None:
 def test_a_config_object_is_taken_as_it_is() -> None:
     config = build_config({"storage.size": "8MiB", "controller.sampler": "GRPOGroupNSampler"})
     assert build_config(given_values(config, {})) == config
+
+
+def test_every_key_is_explained_in_help_and_on_its_page() -> None:
+    shown = Config.__doc__ or ""
+    for key, default, owner, meaning in key_table():
+        assert f"{key} ({default}; {owner}): " in shown
+        assert meaning
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    assert page.read_text() == config_page.page(), "python -m transferqueue.config_page >docs/configuration.md"
+
+
+def test_defaults_are_shown_as_one_would_write_them() -> None:
+    defaults = {key: default for key, default, _, _ in key_table()}
+    assert (defaults["storage.size"], defaults["storage.dir"], defaults["read.mode"]) == ("2.0 GiB", "none", "'cow'")
+    assert build_config({"storage.size": defaults["storage.size"]}) == Config()
