@@ -124,7 +124,7 @@ def keyed_rows(rows: int, rounds: int) -> Measured:
 
 
 def random_keys(rows: int, rounds: int) -> Measured:
-    """Rows by keys without any order. Outside the claim: 512 of them lie on 512 pages of the index, and each is copied."""
+    """Keys without any order. Outside the claim: 512 of them lie on 512 pages of the index, and each is copied."""
     return _compare("random_keys", rounds)
 
 

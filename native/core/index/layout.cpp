@@ -10,6 +10,8 @@
 namespace tq::index {
 namespace {
 
+constexpr std::size_t max_known_schemas = 32;
+
 bool inside(std::uint64_t offset, std::uint64_t nbytes, std::uint64_t end) { return offset <= end && nbytes <= end - offset; }
 
 // Why a field does not lie in its block, or nullptr.
@@ -61,12 +63,20 @@ std::string encode_layouts(const std::vector<FieldLayout>& fields, const std::ve
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
   Writer out;
+  std::vector<std::string_view> schemas;
   out.varint(fields.size());
   for (const std::size_t i : order) {
     const FieldLayout& field = fields[i];
     out.varint(ids[i]).number(static_cast<std::uint8_t>(field.kind));
     out.varint(field.data_offset).varint(field.data_nbytes).varint(field.row_nbytes).varint(field.offsets_offset);
-    out.varint(field.schema.size()).bytes(field.schema);
+    const auto known = std::find(schemas.begin(), schemas.end(), field.schema);
+    if (known != schemas.end()) {
+      out.varint(static_cast<std::uint64_t>(known - schemas.begin()) + 1);
+      continue;
+    }
+    // Beyond that many they are hardly alike, and looking for one would cost more than writing it.
+    if (schemas.size() < max_known_schemas) schemas.push_back(field.schema);
+    out.varint(0).varint(field.schema.size()).bytes(field.schema);
   }
   return std::string(out.view());
 }
@@ -82,6 +92,7 @@ std::shared_ptr<const ParsedBlock> LayoutCache::parse(const Txn& txn, FieldNames
   block->n_rows = static_cast<std::int64_t>(record.n_rows);
   const std::uint64_t n = in.varint();
   if (n > in.left()) corrupt("a block with more fields than bytes");
+  std::vector<std::string_view> schemas;
   block->ids.reserve(n);
   block->layouts.reserve(n);
   for (std::uint64_t i = 0; i < n; ++i) {
@@ -97,7 +108,14 @@ std::shared_ptr<const ParsedBlock> LayoutCache::parse(const Txn& txn, FieldNames
     field.data_nbytes = in.varint();
     field.row_nbytes = in.varint();
     field.offsets_offset = in.varint();
-    field.schema = in.bytes(in.varint());
+    if (const std::uint64_t known = in.varint(); known == 0) {
+      const std::string_view schema = in.bytes(in.varint());
+      field.schema = schema;
+      if (schemas.size() < max_known_schemas) schemas.push_back(schema);
+    } else {
+      if (known > schemas.size()) corrupt("a schema that does not stand before");
+      field.schema = schemas[known - 1];
+    }
     field.schema_id = schema_id(field.schema);
     if (const char* why = misplaced(field, record.span.nbytes, record.n_rows)) corrupt("field '" + field.name + "': " + why);
   }

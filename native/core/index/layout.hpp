@@ -30,8 +30,9 @@ struct ParsedBlock {
 // Throws Error(invalid) when a field lies outside of the block or its name is no name or stands twice.
 void check_layouts(const std::vector<FieldLayout>& fields, std::uint64_t block_nbytes, std::int64_t n_rows);
 
-// varint n | n x { varint id | u8 kind | varint data_offset, data_nbytes, row_nbytes, offsets_offset | varint, schema },
-// ascending by id. Names are those of the ids.
+// varint n | n x { varint id | u8 kind | varint data_offset, data_nbytes, row_nbytes, offsets_offset | schema }, ascending by
+// id. Names are those of the ids. A schema is varint 0 | varint, bytes where it stands for the first time, else the varint k
+// for the k-th that did: fields are of a few types, and of a put of one row the schemas were most of the index.
 std::string encode_layouts(const std::vector<FieldLayout>& fields, const std::vector<FieldId>& ids);
 
 // By ref, least recently parsed out first. Generations never repeat, so nothing in it can become wrong.

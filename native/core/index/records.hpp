@@ -12,7 +12,7 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint32_t format_version = 2;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {

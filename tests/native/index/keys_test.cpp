@@ -22,6 +22,17 @@ TEST_CASE("the hash is SipHash-1-3") {
   CHECK(tq::index::sip_hash(other, "abc") != tq::index::sip_hash(zero, "abc"));
 }
 
+TEST_CASE("keys that differ in their last bytes only stand side by side, in their order") {
+  const tq::index::KeyHasher hasher{{1, 2}};
+  CHECK(hasher("sample-000124") == hasher("sample-000123") + 1);
+  CHECK(hasher("sample-000999") >> 24 == hasher("sample-000000") >> 24);
+  CHECK(hasher("sample-001000") >> 24 != hasher("sample-000000") >> 24);
+  CHECK(hasher("ab") >> 24 == hasher("xyz") >> 24);  // nothing but last bytes
+  CHECK(hasher("ab") != hasher("xyz"));
+  const tq::index::KeyHasher other{{1, 3}};
+  CHECK(other("sample-000123") >> 24 != hasher("sample-000123") >> 24);
+}
+
 TEST_CASE("keys with equal hashes stay apart") {
   Session session;
   tq::IndexTestAccess::impl(*session.index).hasher.mask = 3;

@@ -34,6 +34,36 @@ TEST_CASE("a put of many rows and fields is one run; overwriting a row splits it
   check_whole_index(session.directory.path());
 }
 
+TEST_CASE("a schema that many fields of a put share is stored once, and comes back for each") {
+  Session session;
+  Index& index = *session.index;
+  const auto names = numbered("field", 40);
+  const auto record_nbytes = [&](int n_schemas, const std::string& partition) {
+    std::vector<FieldLayout> fields = dense_fields(names, 1);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const auto kind = static_cast<char>('a' + static_cast<int>(i) % n_schemas);
+      fields[i].schema = std::string(100, kind) + std::to_string(static_cast<int>(i) % n_schemas);
+    }
+    const Reservation place = reserve(index, nbytes_of(fields));
+    index.publish(request_of(partition, fresh(1), place, fields));
+    const Resolution answer = index.resolve(partition, by_index({index.stats().rows - 1}), std::nullopt);
+    REQUIRE(answer.fields.size() == names.size());
+    REQUIRE(answer.blocks.size() == 1);
+    for (std::size_t i = 0; i < answer.fields.size(); ++i) {
+      const auto found = answer.layouts[i][0];
+      REQUIRE(found != nullptr);
+      const auto at = std::find(names.begin(), names.end(), answer.fields[i]) - names.begin();
+      CHECK(found->schema == fields[static_cast<std::size_t>(at)].schema);
+    }
+    const auto env = tq::index::Env::open(session.directory.path());
+    const tq::index::ReadTxn txn(*env);
+    return txn.get(tq::index::Key(tq::index::Table::blocks).u64(place.block.word))->size();
+  };
+  CHECK(record_nbytes(2, "two") < 40 * 12 + 300);
+  CHECK(record_nbytes(40, "all different") > 40 * 100);
+  check_whole_index(session.directory.path());
+}
+
 TEST_CASE("the block is retired by the put that takes its last cell, and freed once") {
   Session session;
   Index& index = *session.index;

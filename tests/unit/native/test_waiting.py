@@ -99,6 +99,47 @@ def test_the_end_of_the_session_wakes_everybody(session: ns.NativeSession, store
     creator.close()
 
 
+def test_a_change_is_the_word_or_the_version(store: Store) -> None:
+    ns.put(store, "p", DATA)
+    seen, version = store.wake_word("p"), store.partition_version("p")
+    start = time.monotonic()
+    assert not store.wait_change("p", seen, version, 0.15)
+    assert time.monotonic() - start >= 0.15
+    assert store.wait_change("p", seen, version + 1, 20.0)  # committed, but nobody was woken
+    assert store.wait_change("p", seen + 1, version, 20.0)
+    assert not store.wait_change("p", seen, version, 0.0)
+    threading.Timer(0.3, lambda: ns.put(store, "p", DATA)).start()
+    assert store.wait_change("p", seen, version, 20.0)
+    with pytest.raises(ValueError):
+        store.wait_change("\ud800", seen, version, 0.0)
+
+
+def test_a_signal_is_seen_during_a_long_wait(session: ns.NativeSession, store: Store) -> None:
+    code, output, errors_text = ns.run(
+        session,
+        "import signal, threading, time"
+        "\nthreading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
+        "\nstart = time.monotonic()"
+        "\ntry: store.wait_change('p', store.wake_word('p'), store.partition_version('p'), 60.0)"
+        "\nexcept KeyboardInterrupt: print('seen after', time.monotonic() - start < 30)",
+    )
+    assert code == 0, errors_text
+    assert "seen after True" in output
+
+
+def test_holds_of_the_write_lock_are_counted(store: Store) -> None:
+    def holds() -> int:
+        return sum(count for _, count in store.write_lock_holds())
+
+    before = holds()
+    for _ in range(10):
+        ns.put(store, "p", DATA)
+    assert holds() - before >= 20  # reserve and publish
+    times = [nanoseconds for nanoseconds, _ in store.write_lock_holds()]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
 def test_task_lock_excludes_threads_and_processes_and_survives_its_holder(
     session: ns.NativeSession, store: Store
 ) -> None:
