@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice dev test test-python test-native bench bench-quick soak lint format typing-tree clean setup peers
+.PHONY: help demo demo-notice dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers
 
 help:
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
@@ -66,10 +66,16 @@ demo: demo-notice setup
 demo-notice:
 	@echo "make demo: set-up (about 2 GB of packages in $(VENV), once), then training: about 6 minutes in all on 2 cores"
 
-test: lint test-native test-python
+# The Python tests wait much (for deaths, deadlines, Ray): the sanitizer builds use the time, at a lower priority.
+test: lint
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-native test-python
+	@$(MAKE) --no-print-directory test-timing
 
 test-python: dev
-	$(BIN)/python -m pytest tests -q -m "not soak" --durations=15
+	$(BIN)/python -m pytest tests -q -m "not soak and not timing" --durations=15
+
+test-timing: dev
+	$(BIN)/python -m pytest tests -q -m timing
 
 SANITIZERS := address thread
 test-native: $(STAMPS)/headers $(STAMPS)/python
@@ -77,8 +83,8 @@ test-native: $(STAMPS)/headers $(STAMPS)/python
 	  echo "== native tests under the $$sanitizer sanitizer"; \
 	  $(BIN)/cmake -S tests/native -B build/native-$$sanitizer -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" >build/cmake-$$sanitizer.log; \
-	  $(BIN)/cmake --build build/native-$$sanitizer; \
-	  $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240; \
+	  nice -n 10 $(BIN)/cmake --build build/native-$$sanitizer; \
+	  nice -n 10 $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240; \
 	done
 
 bench: setup peers

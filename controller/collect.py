@@ -22,6 +22,7 @@ later. Raising at once would show the symptom and hide the cause.
 FIRST_LOOK_S = 1.0
 """How long all ranks are waited for at once before each is waited for on its own."""
 
+
 @dataclass(frozen=True)
 class RankFacts:
     """What an error says about the rank it happened on."""

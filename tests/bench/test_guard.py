@@ -22,6 +22,7 @@ def world() -> Iterator[World]:
         yield opened
 
 
+@pytest.mark.timing
 def test_no_ratio_worsened_by_more_than_half() -> None:
     assert [str(item) for item in guard.check(guard.read_baseline())] == []
 
@@ -42,6 +43,7 @@ def test_it_fires_on_each_recorded_ratio() -> None:
         assert [item.name for item in guard.worse(recorded | {name: recorded[name] * 1.51}, recorded)] == [name]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["put_against_memcpy", "small_put_against_python"])
 def test_it_fires_when_the_product_gets_slower(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Every put done three times: the bytes are copied three times, so is the index written."""
