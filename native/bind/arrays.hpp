@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,6 +25,10 @@ inline std::vector<std::int64_t> to_vector(const IndexesArgument& array) {
   std::vector<std::int64_t> result(array.shape(0));
   const std::int64_t* source = array.data();
   const std::int64_t stride = array.stride(0);  // in elements
+  if (stride == 1 && !result.empty()) {
+    std::memcpy(result.data(), source, result.size() * sizeof(std::int64_t));
+    return result;
+  }
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = source[static_cast<std::int64_t>(i) * stride];
   return result;
 }

@@ -35,26 +35,25 @@ def _assembler() -> Assemble:
     kind = inside.NestedTensor
     make = torch.Tensor._make_wrapper_subclass
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.NestedTensor).add(torch._C.DispatchKey.AutogradNestedTensor)
-    sizes_of_offsets: Any = inside._tensor_symint_registry
-    node_as_int: Any = torch.SymInt
+    size_of_offsets: Any = inside._tensor_symint_registry.setdefault
+    as_int: Any = torch.SymInt
     device = torch.device("cpu")
     marks = _length_marks(inside)
 
     def length(value: int) -> torch.Tensor:
         tensor = torch.empty((value, 0))  # how torch keeps a length: in a shape
-        vars(tensor).update({name: mark if mark is True else mark.copy() for name, mark in marks.items()})
+        vars(tensor).update(marks)  # sets and dicts shared by all: torch only ever puts the same into them again
         return tensor
 
     def assemble(values: torch.Tensor, offsets: torch.Tensor, ragged_idx: int, shortest: int, longest: int) -> Any:
-        size_of_rows = sizes_of_offsets.get(offsets)
-        if size_of_rows is None:
-            number = inside._tensor_id_counter
-            inside._tensor_id_counter = number + 1
-            size_of_rows = sizes_of_offsets[offsets] = node_as_int(NestedIntNode(number, 1))
+        number = inside._tensor_id_counter
+        inside._tensor_id_counter = number + 1
+        size_of_rows = size_of_offsets(offsets, as_int(NestedIntNode(number, 1)))
         ragged_dim = ragged_idx - 1
         shape, strides = values.shape, values.stride()
         size = (offsets.shape[0] - 1, *shape[:ragged_dim], size_of_rows, *shape[ragged_idx:])
-        all_strides = (size_of_rows * strides[ragged_dim], *strides)
+        stride = strides[ragged_dim]
+        all_strides = (size_of_rows if stride == 1 else size_of_rows * stride, *strides)
         jagged = make(
             kind,
             size,

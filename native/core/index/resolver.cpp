@@ -84,19 +84,19 @@ class Resolver {
   std::vector<Stretch> consecutive(const std::vector<RowIndex>& rows) {
     std::vector<Stretch> stretches;
     bool ascending = true;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t i = 0; i < rows.size();) {
       if (!may_exist(rows[i])) {
         miss(static_cast<std::int64_t>(i), 1);
+        ++i;
         continue;
       }
-      const std::int64_t position = static_cast<std::int64_t>(i);
-      if (!stretches.empty() && stretches.back().position + stretches.back().count == position &&
-          stretches.back().row + stretches.back().count == rows[i]) {
-        ++stretches.back().count;
-        continue;
-      }
-      ascending = ascending && (stretches.empty() || stretches.back().row <= rows[i]);
-      stretches.push_back({rows[i], 1, position});
+      const RowIndex first = rows[i];
+      const std::size_t end = i + std::min(rows.size() - i, static_cast<std::size_t>(row_limit - first));
+      std::size_t next = i + 1;
+      while (next < end && rows[next] == first + static_cast<RowIndex>(next - i)) ++next;
+      ascending = ascending && (stretches.empty() || stretches.back().row <= first);
+      stretches.push_back({first, static_cast<std::int64_t>(next - i), static_cast<std::int64_t>(i)});
+      i = next;
     }
     if (!ascending) {
       std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.row < b.row; });

@@ -38,6 +38,10 @@ class FieldRows {
   // The `count` rows from `first` on are the only one of the block: all its data, whose two offsets need no look. Where rows
   // were put one by one, that look would be most of the time of a gather: a page of its own for every row.
   bool whole_block(std::int64_t count) const { return n_rows_ == 1 && count == 1; }
+  // Where rows [first, first + count] of a ragged field begin: count + 1 offsets as they stand, of any alignment and not checked.
+  const std::byte* stored_offsets(std::int64_t first) const {
+    return base_ + layout_->offsets_offset + static_cast<std::uint64_t>(first) * sizeof(std::int64_t);
+  }
   const std::byte* data() const { return base_ + layout_->data_offset; }
   const FieldLayout& layout() const { return *layout_; }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -106,24 +108,43 @@ RowShape append_ragged_sources(std::span<const FieldInBlock> blocks, std::span<c
     if (static_cast<std::size_t>(piece.count) >= steps.size() - at) {
       throw Error(ErrorCode::invalid, "more rows in the pieces than the " + std::to_string(steps.size() - 1) + " asked for");
     }
-    const std::uint64_t begin = field.whole_block(piece.count) ? 0 : field.row_begin(piece.block_row);
-    std::uint64_t end = begin;
-    for (std::int64_t row = piece.block_row; row < piece.block_row + piece.count; ++row) {
-      const Span bytes = field.rows(row, 1);
-      if (!units.whole(bytes.nbytes)) {
-        throw_corrupt_field(field.layout(), "row " + std::to_string(row) + " is not whole: its " +
-                                                std::to_string(bytes.nbytes) + " bytes do not divide by " +
-                                                std::to_string(unit_nbytes));
+    const auto count = static_cast<std::size_t>(piece.count);
+    bool whole = true;
+    const auto fill = [&](auto&& nbytes_of) {
+      for (std::size_t i = 0; i < count; ++i, ++at) {
+        const std::uint64_t nbytes = nbytes_of(i);
+        whole = whole && units.whole(nbytes);
+        const std::int64_t length = units.count(nbytes);
+        shape.shortest = std::min(shape.shortest, length);
+        shape.longest = std::max(shape.longest, length);
+        // Unsigned: damaged offsets may overflow here, before they are refused.
+        steps[at + 1] = static_cast<std::int64_t>(static_cast<std::uint64_t>(steps[at]) + static_cast<std::uint64_t>(length));
       }
-      end = bytes.offset + bytes.nbytes;
-      const std::int64_t length = units.count(bytes.nbytes);
-      shape.shortest = std::min(shape.shortest, length);
-      shape.longest = std::max(shape.longest, length);
-      steps[at + 1] = steps[at] + length;
-      ++at;
+    };
+    const Span bytes = field.rows(piece.block_row, piece.count);  // the two ends are in order and inside the field
+    if (field.layout().kind == FieldKind::dense) {
+      fill([&](std::size_t) { return field.layout().row_nbytes; });
+    } else if (field.whole_block(piece.count)) {
+      fill([&](std::size_t) { return bytes.nbytes; });
+    } else {
+      bool ordered = true;
+      const std::byte* stored = field.stored_offsets(piece.block_row);
+      std::uint64_t row_begin = bytes.offset;
+      fill([&](std::size_t i) {
+        std::uint64_t row_end = 0;
+        std::memcpy(&row_end, stored + (i + 1) * sizeof row_end, sizeof row_end);
+        ordered = ordered && row_end >= row_begin;
+        return row_end - std::exchange(row_begin, row_end);
+      });
+      // Should a damaged writer still be at it: what was read last must be the end that was checked.
+      ordered = ordered && row_begin == bytes.offset + bytes.nbytes;
+      if (!ordered) throw_corrupt_field(field.layout(), "its offsets decrease");
     }
-    append(ranges, first, field.data() + begin, end - begin);
-    shape.nbytes += end - begin;
+    if (!whole) {
+      throw_corrupt_field(field.layout(), "a row is not whole: its bytes do not divide by " + std::to_string(unit_nbytes));
+    }
+    append(ranges, first, field.data() + bytes.offset, bytes.nbytes);
+    shape.nbytes += bytes.nbytes;
   }
   if (at + 1 != steps.size()) throw Error(ErrorCode::invalid, "fewer rows in the pieces than asked for");
   if (at == 0) shape.shortest = 0;
