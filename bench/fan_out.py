@@ -19,7 +19,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
-from bench.ours import PARTITION, SYSTEM, session
+from bench.ours import PARTITION, SYSTEM, session, settle
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
 from bench.workload import payload_nbytes, workload_w
@@ -104,6 +104,8 @@ def _one_to_all(group: Any, rows: int, rounds: int) -> Measured:
             measured.memcpy_s.append(unit.seconds())
             empty.append(seen_empty - sent_empty)
         client.clear_partition(PARTITION)
+        if round_index == 0:
+            settle(client)
     measured.facts["empty_calls_ms"] = statistics.median(empty) * 1e3
     measured.facts["beyond_the_calls_ms"] = (statistics.median(measured.get_s) - statistics.median(empty)) * 1e3
     return measured

@@ -16,7 +16,7 @@ import sys
 import time
 
 import transferqueue as tq
-from bench.ours import PARTITION, SYSTEM, readers, session
+from bench.ours import PARTITION, SYSTEM, readers, session, settle
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
 from bench.workload import payload_nbytes, small_batch, workload_w
@@ -55,6 +55,8 @@ def steady(rows: int, rounds: int) -> Measured:
             note("get_drop", (reader.call("get_and_drop", meta), 0))
             memcpy_s = unit.seconds()
             client.clear_partition(PARTITION)
+            if round_index == 0:
+                measured.facts["huge_bytes"] = settle(client)
             if round_index >= WARM_UP_ROUNDS:
                 measured.put_s.append(put_s)
                 measured.get_s.append(get_s)
@@ -84,6 +86,7 @@ def fresh(rows: int, rounds: int) -> Measured:
         client = tq.get_client()
         small = client.put(small_batch(), partition_id="small")
         meta = client.put(batch, partition_id=PARTITION)
+        measured.facts["huge_bytes"] = settle(client)
         for _ in range(rounds):
             with readers(opened.name) as (reader,):
                 reader.call("get", small)

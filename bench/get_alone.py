@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 import transferqueue as tq
 from bench.consumer import Consumer
-from bench.ours import PARTITION, SYSTEM, readers, session
+from bench.ours import PARTITION, SYSTEM, readers, session, settle
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
 from bench.workload import payload_nbytes, workload_w
@@ -41,6 +41,7 @@ def get_alone(rows: int, rounds: int) -> list[Measured]:
             name = "get_alone" if count == rows else f"get_alone_{count}_rows"
             measured = Measured(name, SYSTEM, payload_nbytes(batch))
             meta = client.put(batch, partition_id=PARTITION)
+            measured.facts["huge_bytes"] = settle(client)
             tensors_s[count] = statistics.median(_gets(reader, meta, rounds * 5, TENSOR_FIELDS))
             measured.get_s = _gets(reader, meta, rounds * 5)
             unit = MemcpyUnit(measured.nbytes)
@@ -77,6 +78,7 @@ def _fields_ratio(rounds: int) -> float:
             )
             for count in seconds
         }
+        settle(tq.get_client())
         for _ in range(rounds):
             for count, found in seconds.items():
                 found.extend(_gets(reader, metas[count], 5))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import transferqueue as tq
 from bench.consumer import Consumer
 from bench.goals import SYSTEM as SYSTEM
+from transferqueue.microbench.measures import settle as settle
 from transferqueue.microbench.reader import Reader as PackageReader
 
 PARTITION = "bench"

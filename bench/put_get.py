@@ -14,7 +14,7 @@ import sys
 import time
 
 import transferqueue as tq
-from bench.ours import PARTITION, SYSTEM, readers, session
+from bench.ours import PARTITION, SYSTEM, readers, session, settle
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
 from bench.workload import payload_nbytes, workload_w
@@ -45,6 +45,8 @@ def _put_get(claim: str, rows: int, rounds: int) -> Measured:
                 touches.append((touch_s, faults))
             reader.call("drop")
             client.clear_partition(PARTITION)
+            if round_index == 0:
+                measured.facts["huge_bytes"] = settle(client)
         measured.facts["metadata_bytes"] = len(pickle.dumps(meta, protocol=5))
     measured.add_touches([seconds for seconds, _ in touches])
     measured.facts["touch_minor_faults"] = statistics.median(faults for _, faults in touches)

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
-from bench.ours import PARTITION, SYSTEM, readers, session
+from bench.ours import PARTITION, SYSTEM, readers, session, settle
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
 from bench.workload import workload_w
@@ -95,6 +95,8 @@ def written_in_place(rows: int, rounds: int) -> list[Measured]:
                     own.append(own_s)
                 reader.call("drop")
                 client.clear_partition(PARTITION)
+                if round_index == 0:
+                    measured.facts["huge_bytes"] = settle(client)
             memcpy_s = statistics.median(measured.memcpy_s)
             measured.checked_rows = rows
             measured.facts["own_writing_ratio"] = statistics.median(own) / memcpy_s

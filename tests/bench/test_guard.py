@@ -70,12 +70,28 @@ def test_a_check_measures_again_what_was_worse_and_only_that(monkeypatch: pytest
         return dict.fromkeys(names, next(answers))
 
     monkeypatch.setattr(guard, "measure", measure)
+    monkeypatch.setattr(guard, "settle", lambda client: 1)
     assert guard.check(dict.fromkeys(guard.RATIOS, 1.0)) == []
     assert asked == [list(guard.RATIOS), sorted(guard.RATIOS)]
 
 
+def test_without_huge_pages_ratios_that_need_them_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def measure(_: Any, names: Any) -> dict[str, float]:
+        asked.extend(names)
+        return dict.fromkeys(names, 1.0)
+
+    monkeypatch.setattr(guard, "measure", measure)
+    monkeypatch.setattr(guard, "settle", lambda client: 0)
+    assert guard.check(dict.fromkeys(guard.RATIOS, 1.0)) == []
+    assert set(asked) == guard.RATIOS.keys() - guard.PAGED
+    assert guard.RATIOS.keys() > guard.PAGED
+
+
 def test_a_check_gives_up_after_its_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "PAUSE_S", 0.0)
+    monkeypatch.setattr(guard, "settle", lambda client: 1)
     monkeypatch.setattr(guard, "measure", lambda _, names: dict.fromkeys(names, 2.0))
     recorded = dict.fromkeys(guard.RATIOS, 2.0) | {"small_get_against_python": 1.0}
     assert guard.check(recorded, tries=3) == [Worse("small_get_against_python", 1.0, 2.0)]

@@ -24,6 +24,8 @@ SYSTEM = "transferqueue-shm"
 _PARTITION = "tq-bench"
 _WARM_UP_ROUNDS = 3
 _LEAST_STORE_NBYTES = 64 << 20
+_SETTLED_S = 1.4  # a tick of the service and one of its steps
+_SETTLING_LIMIT_S = 15.0
 
 
 @contextmanager
@@ -38,6 +40,18 @@ def opened(nbytes: int, directory: str | None) -> Iterator[tuple[tq.TransferQueu
             yield session.client, reader
         finally:
             reader.close()
+
+
+def settle(client: tq.TransferQueueClient) -> int:
+    """Waits until the session's service makes no more huge pages of the memory that is backed: the steady state of a
+    session that lives longer than its first seconds. Returns the bytes on huge pages; 0 where the system has none."""
+    until_s = time.monotonic() + _SETTLING_LIMIT_S
+    found, since_s = client.stats().huge_bytes, time.monotonic()
+    while time.monotonic() < min(since_s + _SETTLED_S, until_s):
+        time.sleep(0.05)
+        if (now := client.stats().huge_bytes) != found:
+            found, since_s = now, time.monotonic()
+    return found
 
 
 def put_get(rows: int, rounds: int, directory: str | None = None) -> Measured:
@@ -62,6 +76,8 @@ def put_get(rows: int, rounds: int, directory: str | None = None) -> Measured:
                 touches.append(touch_s)
             reader.call("drop")
             client.clear_partition(_PARTITION)
+            if round_index == 0:
+                measured.facts["huge_bytes"] = settle(client)
     measured.add_touches(touches)
     return measured
 

@@ -115,7 +115,7 @@ def put_get(rows: int, rounds: int, claim: str = "put_get_w", warm_up_rounds: in
                 began = time.perf_counter()
                 reference = ray.put(value)
                 put_s = time.perf_counter() - began
-                get_s = ray.get(reader.get.remote([reference]))
+                get_s: Any = ray.get(reader.get.remote([reference]))
                 touch_s = ray.get(reader.touch.remote())
                 if round_index >= warm_up_rounds:
                     measured.put_s.append(put_s)
