@@ -50,6 +50,10 @@ class ReadCalls(ConsumptionCalls):
     ) -> Steps[TensorDict]:
         """The rows of `metadata`, in its order, as a TensorDict of batch size [rows].
 
+        A tensor field of at least ``read.copy_below`` bytes whose rows lie in one stretch, in order, becomes a view;
+        anything else is gathered by one native copy. `get_data_with_report` says how much was which; `coalesce` brings
+        scattered rows together.
+
         Args:
             metadata: pads are read like any row.
             fields: default: those that the metadata names.

@@ -55,8 +55,10 @@ class WriteCalls(ReadCalls):
         """Stores a TensorDict of batch size [rows]; visible whole or not at all. One copy.
 
         Args:
-            data: its tensors may be changed as soon as the call returns. ``NonTensorData`` entries are values of the
-                batch: they are not stored but become extra_info of the returned metadata.
+            data: of batch size [rows, ...] the first number counts rows, further ones are dimensions of each row; it
+                comes back with batch size [rows]. Its tensors may be changed as soon as the call returns.
+                ``NonTensorData`` entries are values of the batch: they are not stored but become extra_info of the
+                returned metadata.
             metadata: the rows that get the fields; pads are not stored. Without it, new rows are made.
             partition_id: where new rows go; created on first use.
             data_parser: called on a dict of columns (nested and Python columns as lists of rows) before storing; must

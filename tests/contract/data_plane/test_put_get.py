@@ -47,6 +47,12 @@ def test_rows_come_back_as_they_were_put(client: TransferQueueClient) -> None:
     check(client.get_data(meta), 0, 4)
 
 
+def test_further_batch_dimensions_are_dimensions_of_the_rows(client: TransferQueueClient) -> None:
+    found = client.get_data(client.put(TensorDict({"x": torch.ones(2, 3, 5)}, [2, 3]), partition_id="p"))
+    assert found.batch_size == torch.Size([2])
+    assert torch.equal(found["x"], torch.ones(2, 3, 5))
+
+
 def test_metadata_may_travel_be_split_reordered_and_joined(client: TransferQueueClient) -> None:
     meta = pickle.loads(pickle.dumps(client.put(batch(7), partition_id="train")))
     pieces = meta.chunk(3)
