@@ -1,6 +1,8 @@
 #include "core/store/room.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,19 @@ std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::ui
   return std::nullopt;
 }
 
+// For people and exact: "1.5 MiB (1572864 B)".
+std::string size_text(std::uint64_t nbytes) {
+  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
+  const std::string exact = std::to_string(nbytes) + " B";
+  if (nbytes < 1024) return exact;
+  double size = static_cast<double>(nbytes) / 1024;
+  std::size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(units); ++unit) size /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %s", size, units[unit]);
+  return text + (" (" + exact + ")");
+}
+
 }  // namespace
 
 std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
@@ -74,16 +89,20 @@ Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes) 
   const std::uint64_t total = attachment.payload->payload_bytes();
   const std::uint64_t taken = stats.used_bytes + stats.pending_bytes + stats.retired_bytes;
   const std::uint64_t free = total > taken ? total - taken : 0;
-  const std::string advice =
-      wanted_bytes > total
-          ? "it can never fit: make storage.size larger or put fewer rows at a time"
-          : "clear rows that are done with, drop views of cleared rows, wait with timeout=, or make storage.size larger";
+  const std::uint64_t backed = attachment.payload->backed_bytes();
+  std::string advice = "It can never fit: make storage.size larger or put fewer rows at a time";
+  if (wanted_bytes <= total) {
+    // What is not backed counts as free; when it is asked for and not there, the file system is full.
+    const std::string pieces = backed < total ? size_text(total - backed) + " of it not to be had, as the file system is full"
+                                              : "in pieces of at most " + size_text(stats.largest_free);
+    advice = "The free room is " + pieces +
+             ". Clear rows that are done with, drop views of cleared rows, wait with timeout=, or make storage.size larger";
+  }
   Error error(ErrorCode::storage_full,
-              "no room for " + std::to_string(wanted_bytes) + " bytes: of " + std::to_string(total) + " in all, " +
-                  std::to_string(stats.used_bytes) + " are used (" + std::to_string(stats.live_bytes) + " of them live), " +
-                  std::to_string(stats.retired_bytes) + " freed but still leased by views, " +
-                  std::to_string(stats.pending_bytes) + " pending, " + std::to_string(free) +
-                  " free (largest piece in one: " + std::to_string(stats.largest_free) + " of what is backed); " + advice);
+              "no room for " + size_text(wanted_bytes) + ". Of " + size_text(total) + " in all, used: " +
+                  size_text(stats.used_bytes) + " (rows name " + size_text(stats.live_bytes) +
+                  " of it); freed, but still leased by views: " + size_text(stats.retired_bytes) +
+                  "; pending: " + size_text(stats.pending_bytes) + "; free: " + size_text(free) + ". " + advice);
   error.figures = {{"used", stats.used_bytes},      {"live", stats.live_bytes},  {"leased", stats.retired_bytes},
                    {"pending", stats.pending_bytes}, {"free", free},              {"wanted", wanted_bytes},
                    {"total", total}};

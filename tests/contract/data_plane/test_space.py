@@ -82,6 +82,9 @@ def test_a_full_store_refuses_a_put_as_a_whole(client: TransferQueueClient) -> N
     error = caught.value
     assert (error.wanted_bytes, error.total_bytes, error.used_bytes) == (32 * MIB, 64 * MIB, 40 * MIB)
     assert error.free_bytes == 24 * MIB
+    text = str(error)
+    assert text.startswith("no room for 32.0 MiB (33554432 B). Of 64.0 MiB (67108864 B) in all, used: 40.0 MiB")
+    assert "; free: 24.0 MiB (25165824 B). The free room is in pieces of at most" in text
     assert isinstance(error, MemoryError)
     assert client.get_partition_list() == ["p"]
     assert client.stats().pending_bytes == 0
@@ -90,7 +93,7 @@ def test_a_full_store_refuses_a_put_as_a_whole(client: TransferQueueClient) -> N
 
 
 def test_what_can_never_fit_is_refused_at_once(client: TransferQueueClient) -> None:
-    with pytest.raises(tq.StorageFullError, match=r"storage\.size"):
+    with pytest.raises(tq.StorageFullError, match=r"It can never fit: make storage\.size larger"):
         client.put(megabytes(65), partition_id="p", timeout=None)
 
 
