@@ -17,12 +17,20 @@ from typing import Any
 from transferqueue import logs
 from transferqueue.config import format_size
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
 from transferqueue.text_table import show_table
 
 _STATE_LIMIT_ROWS = 20
+_MEANINGS = MEANINGS | {
+    "reserved_bytes": "payload that memory was set aside for so far; it grows up to total_bytes",
+    "free_extent_bytes": "of the reserved ones, what the next puts may take",
+    "index_used_bytes": "metadata index: rows, keys, tags, cells",
+    "index_total_bytes": "what the metadata index may grow to (storage.index_size)",
+    "rows": "in all partitions",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,14 +60,21 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("ls", help="sessions of this user on this machine").set_defaults(run=_list)
 
-    stats = commands.add_parser("stats", help="sizes, rows and clients of a session")
+    stats = commands.add_parser(
+        "stats",
+        help="sizes, rows and clients of a session",
+        epilog="\n".join(f"{name:18}{meaning}" for name, meaning in _MEANINGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     stats.add_argument("--session", help="which (default: the only one)")
     stats.set_defaults(run=_stats)
 
     inspect = commands.add_parser("inspect", help="rows, fields and keys of one partition")
     inspect.add_argument("partition")
     inspect.add_argument("--session", help="which (default: the only one)")
-    inspect.add_argument("--rows", type=int, default=_STATE_LIMIT_ROWS, help="how many rows to list")
+    inspect.add_argument(
+        "--rows", type=int, default=_STATE_LIMIT_ROWS, help="how many rows to list (default: %(default)s)"
+    )
     inspect.set_defaults(run=_inspect)
 
     bench = commands.add_parser(
@@ -158,12 +173,10 @@ def _stats(arguments: argparse.Namespace) -> int:
     finally:
         attachment.detach()
     print(f"session {attachment.paths.name}")
+    show_table(["", "", ""], [[name, _shown(name, value), _MEANINGS.get(name, "")] for name, value in figures.items()])
     show_table(
-        ["", ""],
-        [[name, format_size(value) if name.endswith("bytes") else str(value)] for name, value in figures.items()],
-    )
-    show_table(
-        list(partitions[0]) if partitions else ["name"], [[str(value) for value in row.values()] for row in partitions]
+        list(partitions[0]) if partitions else ["name"],
+        [[_shown(name, value) for name, value in row.items()] for row in partitions],
     )
     rows = [
         [
@@ -180,6 +193,10 @@ def _stats(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _shown(name: str, value: Any) -> str:
+    return format_size(value) if name.endswith("bytes") else str(value)
+
+
 def _inspect(arguments: argparse.Namespace) -> int:
     from transferqueue.tag_maps import TagDecoder
 
@@ -190,7 +207,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
         if not listing.partition_found:
             known = store.partitions()
             raise PartitionNotFoundError(
-                f"there is no partition {arguments.partition!r}; there are: {', '.join(known) or 'none'}",
+                f"there is no partition {arguments.partition!r} in session {attachment.paths.name!r}; there are: "
+                f"{', '.join(known) or 'none'}",
                 partition_id=arguments.partition,
                 known=tuple(known),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 
 
@@ -25,23 +26,29 @@ class ClientStats:
     age_s: float
 
 
+MEANINGS = {
+    "total_bytes": "payload that the session may hold (storage.size)",
+    "used_bytes": "committed blocks, exact",
+    "live_bytes": "of the used ones, what rows still name",
+    "free_bytes": "total less used, pending, arena and retired",
+    "leased_bytes": "blocks that somebody holds a view of",
+    "pending_bytes": "reserved by puts and allocations in flight",
+    "arena_bytes": "reserved ahead by processes for small puts",
+    "retired_bytes": "of no row any more; freed when the last view is dropped",
+    "warm_bytes": "free memory that was touched before and is kept for reuse; trim() gives it back",
+    "huge_bytes": "payload on huge pages, which make mapping a view cheap; 0 where the system has none to give",
+    "spilled_bytes": "on disk",
+    "puts": "by all processes since the session started",
+    "gets": "by all processes since the session started",
+}
+"""What the numbers of a session mean."""
+
+
 @dataclass(frozen=True)
 class Stats:
     """Sizes in bytes.
 
     Attributes:
-        total_bytes: payload that the store may hold.
-        used_bytes: committed blocks, exact.
-        live_bytes: of them, what rows still name.
-        free_bytes: total less used, pending, arena and retired.
-        leased_bytes: blocks that somebody holds a view of.
-        pending_bytes: reserved by puts and allocations in flight.
-        arena_bytes: reserved ahead by processes for small puts.
-        retired_bytes: of no row any more; freed when the last view is dropped.
-        warm_bytes: free memory that was touched before and is kept for reuse; `trim` gives it back.
-        huge_bytes: payload on huge pages, which make mapping a view cheap; 0 where the system has none to give.
-        spilled_bytes: on disk.
-        puts, gets: by all processes since the session started.
         rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field).
         clients: who is attached.
     """
@@ -61,3 +68,7 @@ class Stats:
     gets: int
     rows: dict[str, int] = field(default_factory=dict)
     clients: list[ClientStats] = field(default_factory=list)
+
+
+_EXPLAINED = "\n".join(f"    {name}: {meaning}." for name, meaning in MEANINGS.items())
+Stats.__doc__ = inspect.cleandoc(Stats.__doc__ or "") + "\n" + _EXPLAINED

@@ -58,9 +58,10 @@ def test_stats_shows_sizes_partitions_and_clients(capsys: Any) -> None:
     with embedded() as session:
         held = tq.get_data(tq.put(TensorDict({"x": torch.zeros(2, 1 << 20)}, [2]), partition_id="train"))
         shown = rows_of(output(capsys, "stats", "--session", session.name))
-        assert shown["used_bytes"] == ["8.0 MiB"]
-        assert shown["total_bytes"] == ["64.0 MiB"]
-        assert "train" in shown
+        assert shown["used_bytes"] == ["8.0 MiB", "committed blocks, exact"]
+        assert shown["total_bytes"][0] == "64.0 MiB"
+        assert [row for row in shown.values() if len(row) == 2 and not row[1]] == [], "every number is explained"
+        assert "8.0 MiB" in shown["train"]
         assert shown[str(os.getpid())][:3] == ["alive", "1", "8.0 MiB"]
         assert held.batch_size == torch.Size([2])
         del held
@@ -79,8 +80,17 @@ def test_inspect_lists_rows_keys_fields_and_tags(capsys: Any) -> None:
         assert "\tsecond\t\t(pickled)" in shown
         assert "29 more rows" in shown
         error = output(capsys, "inspect", "nope", "--session", session.name, status=1)
-        assert "'nope'" in error
+        assert f"'nope' in session {session.name!r}" in error
         assert "train" in error
+
+
+def test_help_explains_the_sizes_and_defaults(capsys: Any) -> None:
+    for command, text in (("stats", "retired_bytes     of no row any more"), ("inspect", "(default: 20)")):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        assert text in capsys.readouterr().out
+    assert "retired_bytes: of no row any more" in (tq.Stats.__doc__ or "")
 
 
 def test_looking_at_a_dead_session_does_not_remove_it(capsys: Any) -> None:
