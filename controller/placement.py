@@ -78,10 +78,13 @@ def _too_little(ranks_per_node: Sequence[int], bundle: Mapping[str, float], what
     wanted = {name: amount * ranks for name, amount in bundle.items()}
     present, free = ray.cluster_resources(), ray.available_resources()
     nodes = tuple(f"{node['NodeManagerAddress']}: {_amounts(node['Resources'], bundle)}" for node in _alive_nodes())
+    advice = "Ask for fewer ranks, or shut down what holds the rest"
+    if "GPU" in bundle and not present.get("GPU"):
+        advice = "The cluster has no GPU: RayResourcePool(..., use_gpu=False) asks for CPUs only"
     return InsufficientResourcesError(
         f"a pool of {list(ranks_per_node)} ranks per node, each with {_amounts(bundle, bundle)}, {what}: wanted "
         f"{_amounts(wanted, bundle)}; in the cluster {_amounts(present, bundle)}, free now {_amounts(free, bundle)}; "
-        f"nodes {'; '.join(nodes) or 'none'}. Ask for fewer ranks, or shut down what holds the rest",
+        f"nodes {'; '.join(nodes) or 'none'}. {advice}",
         wanted=wanted,
         present={name: present.get(name, 0.0) for name in bundle},
         nodes=nodes,

@@ -23,7 +23,7 @@ class RayResourcePool(ResourcePool):
 
     Args:
         process_on_nodes: ranks per node, for instance ``[4, 2]``.
-        use_gpu: reserve a GPU with each CPU.
+        use_gpu: reserve a GPU with each CPU; False where there are none.
         name_prefix: start of the names of the placement groups (a unique ending is added, so that a second run in the
             same cluster meets no old names).
         max_colocate_count: how many groups may share the pool.

@@ -14,6 +14,8 @@ class ResourcePool:
     """
 
     def __init__(self, process_on_nodes: Sequence[int] | None = None, max_colocate_count: int = 10) -> None:
+        if process_on_nodes is not None and not isinstance(process_on_nodes, Sequence):
+            raise TypeError(f"process_on_nodes lists the ranks of each node, such as [2]; got {process_on_nodes!r}")
         counts = list(process_on_nodes or [])
         if any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for count in counts):
             raise ValueError(f"process_on_nodes must be positive ints, one per node, got {counts}")

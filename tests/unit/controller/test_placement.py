@@ -55,8 +55,12 @@ def test_a_pool_that_cannot_fit_is_refused_with_what_is_there(
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "require_ray", lambda what: cluster({"CPU": 8.0}))
-    with pytest.raises(InsufficientResourcesError, match=r"wanted CPU 2, GPU 2; in the cluster CPU 8, GPU 0"):
+    with pytest.raises(InsufficientResourcesError, match=r"wanted CPU 2, GPU 2; in the cluster CPU 8, GPU 0") as caught:
         check_fits([2], RayResourcePool([2]).bundle(), "STRICT_PACK")
+    assert "use_gpu=False" in str(caught.value)
+    with pytest.raises(InsufficientResourcesError) as caught:
+        check_fits([9], RayResourcePool([9], use_gpu=False).bundle(), "STRICT_PACK")
+    assert "use_gpu" not in str(caught.value)
 
 
 def test_a_spread_pool_may_use_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +88,8 @@ def test_the_shape_of_a_pool() -> None:
     for wrong in ([0], [True], [1.5], [-1]):
         with pytest.raises(ValueError, match="positive ints"):
             ResourcePool(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"such as \[2\]; got 2"):
+        RayResourcePool(2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_colocate_count"):
         ResourcePool([1], max_colocate_count=0)
 
