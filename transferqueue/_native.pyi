@@ -166,8 +166,9 @@ class Store:
     def ended(self) -> bool: ...
 
     # puts
-    def reserve(self, nbytes: int, timeout_s: float | None) -> Reservation:
-        """Waits for room up to timeout_s (None: for ever; 0: not at all), then StorageFullError."""
+    def reserve(self, nbytes: int, timeout_s: float | None, ahead: bool = False) -> Reservation:
+        """Waits for room up to timeout_s (None: for ever; 0: not at all), then StorageFullError. ahead: a small one may
+        come from what this process reserved ahead, without a transaction, and be up to half as large again."""
     def publish(
         self,
         partition: str,

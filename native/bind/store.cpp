@@ -35,8 +35,8 @@ void init(Store* self, const nb::str& directory, int control_fd, int table_fd, i
   without_gil([&] { new (self) Store(files); });
 }
 
-std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::optional<double> timeout_s) {
-  return without_gil([&] { return self.reserve(nbytes, timeout_s, check_signals); });
+std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::optional<double> timeout_s, bool ahead) {
+  return without_gil([&] { return self.reserve(nbytes, timeout_s, check_signals, ahead); });
 }
 
 PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
@@ -86,7 +86,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("owner", nogil(&Store::owner))
       .def("end_session", nogil(&Store::end_session))
       .def_prop_ro("ended", &Store::ended)
-      .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none())
+      .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none(), nb::arg("ahead") = false)
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),

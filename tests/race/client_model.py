@@ -362,7 +362,9 @@ class ClientModel(RuleBasedStateMachine):
     @invariant()
     def every_byte_has_one_owner(self) -> None:
         stats = self.client._store.stats()
-        owned = stats["used_bytes"] + stats["pending_bytes"] + stats["retired_bytes"] + stats["free_extent_bytes"]
+        owned = sum(
+            stats[name] for name in ("used_bytes", "pending_bytes", "arena_bytes", "retired_bytes", "free_extent_bytes")
+        )
         assert owned == stats["reserved_bytes"]
         assert stats["live_bytes"] <= stats["used_bytes"]
         assert (stats["pending_bytes"] == 0) or self.open

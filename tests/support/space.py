@@ -6,11 +6,12 @@ from transferqueue._native import Store
 
 
 def is_settled(store: Store) -> bool:
-    """After a round of cleaning up: nothing is pending, retired or leased, and every byte has one owner."""
+    """After a round of cleaning up: nothing is pending, retired or leased, and every byte has one owner
+    (what living processes reserved ahead is theirs)."""
     store.reap()
     store.reclaim()
     stats = store.stats()
     return (
         stats["pending_bytes"] == stats["retired_bytes"] == stats["leased_bytes"] == 0
-        and stats["used_bytes"] + stats["free_extent_bytes"] == stats["reserved_bytes"]
+        and stats["used_bytes"] + stats["arena_bytes"] + stats["free_extent_bytes"] == stats["reserved_bytes"]
     )

@@ -206,7 +206,7 @@ class WriteCalls(ReadCalls):
 
     def _stored(self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any) -> Steps[PublishResult]:
         """Room reserved, bytes copied, published on `rows` (see `Store.publish`); on an error nothing is left."""
-        reservation = yield from self._reserve(plan.nbytes, timeout)
+        reservation = yield from self._reserve(plan.nbytes, timeout, ahead=True)
         try:
             plan.write(reservation)
             return self._store.publish(partition, reservation=reservation, fields=plan.layouts, **rows)
@@ -214,13 +214,13 @@ class WriteCalls(ReadCalls):
             give_up(reservation)
             raise
 
-    def _reserve(self, nbytes: int, timeout: float | None) -> Steps[Reservation]:
+    def _reserve(self, nbytes: int, timeout: float | None, *, ahead: bool = False) -> Steps[Reservation]:
         until_s = deadline(self._config.put.timeout_s if timeout is None else timeout)
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
             try:
-                return self._store.reserve(nbytes, 0.0)
+                return self._store.reserve(nbytes, 0.0, ahead)
             except StorageFullError as error:
                 never = error.total_bytes is not None and nbytes > error.total_bytes
                 if over or never or error.resource != "payload":

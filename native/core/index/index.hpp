@@ -103,6 +103,7 @@ struct IndexStats {
   std::uint64_t used_bytes = 0;      // spans of published blocks
   std::uint64_t live_bytes = 0;      // of them, the share that cells still name (row share of the block)
   std::uint64_t pending_bytes = 0;   // reserved and not yet published
+  std::uint64_t ahead_bytes = 0;     // the same, for small puts to come: not in pending_bytes
   std::uint64_t retired_bytes = 0;
   std::uint64_t free_bytes = 0;      // free spans below the reserved end
   std::uint64_t reserved_bytes = 0;  // end of the part of the segment that is backed
@@ -132,10 +133,15 @@ class Index {
   // Best fit over the free spans; recorded as pending under `owner`. `nbytes` is rounded up to 4096 when >= 64 KiB,
   // else to 64. nullopt: no free span is large enough (the caller grows the segment, reclaims, waits or gives up).
   std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner);
+  // Up to `count` reservations of `nbytes` side by side, all ahead of their use; fewer when together they are more than
+  // a 256th of the free bytes, none where one has no room. One transaction.
+  std::vector<Reservation> reserve_ahead(std::uint64_t nbytes, OwnerId owner, std::size_t count);
   // The segment is now backed up to `new_reserved_bytes` (idempotent; only grows). Adds the difference as free space.
   void grow(std::uint64_t new_reserved_bytes);
   // Gives a pending reservation back. Unknown ones are ignored (already reclaimed).
   void abandon(const Reservation& reservation, OwnerId owner);
+  // The same for several, in one transaction.
+  void abandon_all(const std::vector<Reservation>& reservations, OwnerId owner);
   // Gives back every pending reservation of a dead owner; returns them (their table words must be reset by the caller).
   std::vector<Reservation> abandon_owner(OwnerId owner);
   std::vector<BlockRef> retired();
@@ -198,7 +204,7 @@ class Index {
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };
   std::vector<PartitionStats> partition_stats();
-  // Bytes pending per owner, ascending; owners without any are left out.
+  // Bytes pending per owner, ascending; owners that have nothing reserved are left out, those that have it ahead only are not.
   std::vector<std::pair<OwnerId, std::uint64_t>> pending_by_owner();
   // Where these blocks lie, published or retired; an empty span where the block is neither.
   std::vector<Span> block_spans(const std::vector<BlockRef>& blocks);

@@ -41,13 +41,14 @@ struct Counters {
   std::uint64_t puts = 0;
   std::int64_t rows = 0;
   std::uint64_t partitions = 0;
+  std::uint64_t ahead_bytes = 0;  // pending, but for small puts to come: not in pending_bytes
 
   static Counters parse(std::string_view bytes);
   std::string_view view() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
-static_assert(sizeof(Counters) == 15 * 8);
+static_assert(sizeof(Counters) == 16 * 8);
 
 struct PartitionRecord {
   std::uint64_t version = 0;

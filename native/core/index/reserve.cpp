@@ -1,4 +1,6 @@
 // The methods of Index that give out and take back bytes of the payload segment.
+#include <algorithm>
+
 #include "core/index/impl.hpp"
 #include "core/pause.hpp"
 
@@ -15,6 +17,38 @@ std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner) {
     add_pending(txn, owner, reservation);
     TQ_PAUSE("index.reserve.before_commit");
     return reservation;
+  });
+}
+
+std::vector<Reservation> Index::reserve_ahead(std::uint64_t nbytes, OwnerId owner, std::size_t count) {
+  return impl_->write(Room::put, [&](WriteTxn& txn) {
+    const std::uint64_t affordable = txn.counters.free_bytes / 256 / std::max<std::uint64_t>(nbytes, 1);
+    count = static_cast<std::size_t>(std::clamp<std::uint64_t>(affordable, 1, std::max<std::size_t>(count, 1)));
+    std::vector<Reservation> reservations;
+    std::optional<Span> whole = take_extent(txn, nbytes * count);
+    if (!whole && count > 1) {
+      count = 1;
+      whole = take_extent(txn, nbytes);
+    }
+    if (!whole) return reservations;
+    const std::uint64_t each = whole->nbytes / count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t slot = take_slot(txn, impl_->format.max_slots);
+      const Reservation reservation{{whole->offset + i * each, each}, BlockRef::make(txn.counters.next_generation++, slot)};
+      add_pending(txn, owner, reservation, /*ahead=*/true);
+      reservations.push_back(reservation);
+    }
+    TQ_PAUSE("index.reserve.before_commit");
+    return reservations;
+  });
+}
+
+void Index::abandon_all(const std::vector<Reservation>& reservations, OwnerId owner) {
+  impl_->write(Room::release, [&](WriteTxn& txn) {
+    for (const Reservation& reservation : reservations) {
+      if (take_pending(txn, owner, reservation)) give_back(txn, reservation);
+    }
+    return true;
   });
 }
 
@@ -87,7 +121,10 @@ std::vector<std::pair<OwnerId, std::uint64_t>> Index::pending_by_owner() {
   for (bool found = cursor.seek(Key(Table::pending)); found; found = cursor.next()) {
     const OwnerId owner = key_u64(cursor.tail(), 0);
     if (owners.empty() || owners.back().first != owner) owners.emplace_back(owner, 0);
-    owners.back().second += Reader(cursor.value()).number<std::uint64_t>();
+    Reader in(cursor.value());
+    const auto nbytes = in.number<std::uint64_t>();
+    in.number<std::uint64_t>();
+    if (in.number<std::uint8_t>() == 0) owners.back().second += nbytes;
   }
   return owners;
 }

@@ -114,10 +114,11 @@ std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots) {
 
 void give_slot(WriteTxn& txn, std::uint32_t slot) { txn.put(Key(Table::free_slots).u32(slot), {}); }
 
-void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) {
+void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation, bool ahead) {
   Writer out;
-  txn.put(pending_key(owner, reservation.span.offset), out.number(reservation.span.nbytes).number(reservation.block.word).view());
-  txn.counters.pending_bytes += reservation.span.nbytes;
+  out.number(reservation.span.nbytes).number(reservation.block.word).number(static_cast<std::uint8_t>(ahead));
+  txn.put(pending_key(owner, reservation.span.offset), out.view());
+  (ahead ? txn.counters.ahead_bytes : txn.counters.pending_bytes) += reservation.span.nbytes;
 }
 
 bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) {
@@ -127,8 +128,9 @@ bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) 
   Reader in(*value);
   const auto nbytes = in.number<std::uint64_t>();
   if (nbytes != reservation.span.nbytes || in.number<std::uint64_t>() != reservation.block.word) return false;
+  const bool ahead = in.number<std::uint8_t>() != 0;
   txn.erase(key);
-  txn.counters.pending_bytes -= nbytes;
+  (ahead ? txn.counters.ahead_bytes : txn.counters.pending_bytes) -= nbytes;
   return true;
 }
 

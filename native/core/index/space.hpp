@@ -1,6 +1,6 @@
 // Who has which bytes of the payload segment: free extents, pending reservations, published blocks, retired blocks.
 // Everything here runs inside the caller's write transaction; at every commit
-//   free + pending + used (published) + retired = reserved,   byte for byte.
+//   free + pending + ahead + used (published) + retired = reserved,   byte for byte.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,8 @@ void give_extent(WriteTxn& txn, Span span);
 std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots);
 void give_slot(WriteTxn& txn, std::uint32_t slot);
 
-void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation);
+// `ahead`: for a put that is yet to come; counted apart.
+void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation, bool ahead = false);
 // Takes the reservation off the pending list; false when it is not listed (given back or reclaimed before).
 bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation);
 std::vector<Reservation> pending_of(const Txn& txn, OwnerId owner);

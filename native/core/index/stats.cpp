@@ -14,6 +14,7 @@ IndexStats Index::stats() {
   stats.used_bytes = counters.used_bytes;
   stats.live_bytes = counters.live_bytes;
   stats.pending_bytes = counters.pending_bytes;
+  stats.ahead_bytes = counters.ahead_bytes;
   stats.retired_bytes = counters.retired_bytes;
   stats.free_bytes = counters.free_bytes;
   stats.reserved_bytes = counters.reserved_bytes;

@@ -53,6 +53,7 @@ void Attachment::close() {
 
 void Attachment::after_fork_in_child() noexcept {
   gate.after_fork_in_child();
+  stock.forget();
   reopen_.store(true, std::memory_order_release);
 }
 

@@ -18,6 +18,7 @@
 #include "core/memory/payload_segment.hpp"
 #include "core/memory/producer_mapping.hpp"
 #include "core/memory/write_gate.hpp"
+#include "core/store/stock.hpp"
 
 namespace tq {
 
@@ -57,6 +58,7 @@ class Attachment final : public ForkParticipant {
   std::shared_ptr<LeaseFile> leases;    // null once closed
   LeaseDirectory lease_directory;
   std::shared_ptr<GiveBack> give_back;  // null once closed
+  Stock stock;
   RobustWriteGate gate;  // the index enters it for every write transaction
 
  private:

@@ -37,7 +37,7 @@ void require_own(const PendingBlock& block, const Attachment& attachment) {
 }  // namespace
 
 std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional<double> timeout_s,
-                                             const Interrupt& interrupt) {
+                                             const Interrupt& interrupt, bool ahead) {
   Attachment& attachment = *attachment_;
   const Clock::time_point start = Clock::now();
   for (;;) {
@@ -48,7 +48,8 @@ std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional
       drain_give_back(attachment, call.index());
       seen = read_word(room_word(*attachment.control));
       const OwnerId owner = attachment.leases->owner();
-      if (const auto found = find_room(attachment, call.index(), nbytes, owner)) {
+      const auto find = ahead ? find_room_ahead : find_room;
+      if (const auto found = find(attachment, call.index(), nbytes, owner)) {
         return std::make_shared<PendingBlock>(attachment_, *found, owner);
       }
       if (timeout_s) {

@@ -97,7 +97,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
   const std::uint64_t leased_bytes = nbytes_of(leased, leased_spans(call.index(), clients));
   const IndexStats index = call.index().stats();
   const std::uint64_t total = attachment_->payload->payload_bytes();
-  const std::uint64_t taken = index.used_bytes + index.pending_bytes + index.retired_bytes;
+  const std::uint64_t taken = index.used_bytes + index.pending_bytes + index.ahead_bytes + index.retired_bytes;
   const std::uint64_t touched = attachment_->payload->touched_bytes();
   return {{"total_bytes", total},
           {"used_bytes", index.used_bytes},
@@ -105,10 +105,10 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"free_bytes", total - std::min(total, taken)},
           {"leased_bytes", leased_bytes},
           {"pending_bytes", index.pending_bytes},
-          {"arena_bytes", 0},  // no arenas: every put reserves
+          {"arena_bytes", index.ahead_bytes},
           {"retired_bytes", index.retired_bytes},
           {"reserved_bytes", index.reserved_bytes},
-          {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + retired + this
+          {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + arena + retired + this
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
           {"huge_bytes", attachment_->payload->huge_bytes()},
           {"spilled_bytes", 0},  // nothing spills yet

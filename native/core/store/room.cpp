@@ -73,11 +73,49 @@ std::string size_text(std::uint64_t nbytes) {
   return text + (" (" + exact + ")");
 }
 
+// Whether the slots and bytes behind what was just reserved are there; gives it all back when not.
+bool make_usable(Attachment& attachment, Index& index, const std::vector<Reservation>& reservations, OwnerId owner) {
+  bool usable = true;
+  try {
+    for (const Reservation& reservation : reservations) {
+      attachment.table.ensure(reservation.block);
+      usable = usable && attachment.payload->ensure_backed(reservation.span);
+    }
+  } catch (...) {
+    index.abandon_all(reservations, owner);
+    throw;
+  }
+  if (!usable) index.abandon_all(reservations, owner);
+  return usable;
+}
+
 }  // namespace
+
+std::optional<Reservation> find_room_ahead(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
+  if (nbytes > Stock::largest_nbytes) return find_room(attachment, index, nbytes, owner);
+  const std::uint64_t size_class = Stock::class_of(nbytes);
+  if (const auto found = attachment.stock.take(size_class)) return found;
+  const std::vector<Reservation> batch =
+      index.reserve_ahead(size_class, owner, attachment.stock.next_batch(size_class));
+  if (batch.empty() || !make_usable(attachment, index, batch, owner)) return find_room(attachment, index, nbytes, owner);
+  for (std::size_t i = 1; i < batch.size(); ++i) attachment.stock.add(size_class, batch[i]);
+  return batch.front();
+}
+
+std::uint64_t give_stock_back(Attachment& attachment, Index& index) {
+  const std::vector<Reservation> reservations = attachment.stock.drain();
+  if (reservations.empty()) return 0;
+  std::uint64_t nbytes = 0;
+  for (const Reservation& reservation : reservations) nbytes += reservation.span.nbytes;
+  index.abandon_all(reservations, attachment.leases->owner());
+  bump_word(room_word(*attachment.control));
+  return nbytes;
+}
 
 std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
   if (nbytes > attachment.payload->payload_bytes()) throw no_room(attachment, index, nbytes);
   std::optional<Reservation> found = reserve(attachment, index, nbytes, owner);
+  if (!found && give_stock_back(attachment, index) > 0) found = reserve(attachment, index, nbytes, owner);
   // Freed extents before fresh ones: touching a page for the first time costs about twenty times copying into it.
   if (!found && reclaim_all(attachment, index) > 0) found = reserve(attachment, index, nbytes, owner);
   while (!found && grow(attachment, index, nbytes)) found = reserve(attachment, index, nbytes, owner);
@@ -87,7 +125,7 @@ std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::
 Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes) {
   const IndexStats stats = index.stats();
   const std::uint64_t total = attachment.payload->payload_bytes();
-  const std::uint64_t taken = stats.used_bytes + stats.pending_bytes + stats.retired_bytes;
+  const std::uint64_t taken = stats.used_bytes + stats.pending_bytes + stats.ahead_bytes + stats.retired_bytes;
   const std::uint64_t free = total > taken ? total - taken : 0;
   const std::uint64_t backed = attachment.payload->backed_bytes();
   std::string advice = "It can never fit: make storage.size larger or put fewer rows at a time";

@@ -11,6 +11,11 @@ namespace tq {
 // Nullopt when nothing helped now. Error(storage_full) at once when the whole segment is too small.
 // The result is backed and its slot of the block table exists.
 std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner);
+// The same for a put that is about to be copied and published: a small one comes from what was reserved ahead, mostly without
+// a transaction, and may be a little larger than asked for.
+std::optional<Reservation> find_room_ahead(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner);
+// Gives back what this process reserved ahead and has not used. Bytes given back.
+std::uint64_t give_stock_back(Attachment& attachment, Index& index);
 
 // Error(storage_full) with the sizes as they are now.
 Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes);

@@ -7,6 +7,7 @@
 
 #include "core/memory/wake.hpp"
 #include "core/store/give_back.hpp"
+#include "core/store/room.hpp"
 
 namespace tq {
 
@@ -40,6 +41,7 @@ void Store::close() {
   try {
     const Call call(*attachment_, /*even_if_ended=*/true);
     drain_give_back(*attachment_, call.index());
+    give_stock_back(*attachment_, call.index());
   } catch (const Error&) {
     // The write gate is stuck, the index broken or another thread closed first. What is queued stays pending under our lease
     // file and goes to whoever reaps it; closing must not fail for it.

@@ -48,8 +48,9 @@ class Store {
   bool ended() const;
 
   // Waits for room up to timeout_s (nullopt: for ever; 0: not at all), then Error(storage_full).
+  // `ahead`: a small block may come from what this process reserved ahead, and be a little larger.
   std::shared_ptr<PendingBlock> reserve(std::uint64_t nbytes, std::optional<double> timeout_s,
-                                        const Interrupt& interrupt);
+                                        const Interrupt& interrupt, bool ahead = false);
   // `request.owner` and `request.reservation` are filled in here. On an error the pending block stays pending.
   PublishResult publish(PublishRequest request, PendingBlock* block);
   // Returns the cells that moved. 0: the block was given back.

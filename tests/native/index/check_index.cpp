@@ -45,6 +45,7 @@ struct Whole {
 void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
   std::uint64_t free_bytes = 0;
   std::uint64_t pending = 0;
+  std::uint64_t ahead = 0;
   std::uint64_t retired = 0;
   std::map<std::uint64_t, std::uint64_t> by_size;
   for_all(txn, Table::extents_by_size, [&](auto key, auto) { by_size.emplace(key_u64(key, 8), key_u64(key, 0)); });
@@ -60,7 +61,7 @@ void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
   }
   for_all(txn, Table::pending, [&](auto key, auto value) {
     whole.add_span(key_u64(key, 8), number(value), "pending");
-    pending += number(value);
+    (value.substr(16) == std::string_view("\1", 1) ? ahead : pending) += number(value);
     whole.add_slot(BlockRef{number(value.substr(8))}.slot());
   });
   for_all(txn, Table::retired, [&](auto key, auto value) {
@@ -71,6 +72,7 @@ void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
   for_all(txn, Table::free_slots, [&](auto key, auto) { whole.add_slot(key_u32(key, 0)); });
   require(free_bytes == counters.free_bytes, "free bytes");
   require(pending == counters.pending_bytes, "pending bytes");
+  require(ahead == counters.ahead_bytes, "bytes reserved ahead");
   require(retired == counters.retired_bytes, "retired bytes");
 }
 

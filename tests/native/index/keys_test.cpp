@@ -24,13 +24,14 @@ TEST_CASE("the hash is SipHash-1-3") {
 
 TEST_CASE("keys that differ in their last bytes only stand side by side, in their order") {
   const tq::index::KeyHasher hasher{{1, 2}};
+  const auto stem = [&](std::string_view key) { return hasher(key) >> 24; };
   CHECK(hasher("sample-000124") == hasher("sample-000123") + 1);
-  CHECK(hasher("sample-000999") >> 24 == hasher("sample-000000") >> 24);
-  CHECK(hasher("sample-001000") >> 24 != hasher("sample-000000") >> 24);
-  CHECK(hasher("ab") >> 24 == hasher("xyz") >> 24);  // nothing but last bytes
+  CHECK(stem("sample-000999") == stem("sample-000000"));
+  CHECK(stem("sample-001000") != stem("sample-000000"));
+  CHECK(stem("ab") == stem("xyz"));  // nothing but last bytes
   CHECK(hasher("ab") != hasher("xyz"));
   const tq::index::KeyHasher other{{1, 3}};
-  CHECK(other("sample-000123") >> 24 != hasher("sample-000123") >> 24);
+  CHECK(other("sample-000123") != hasher("sample-000123"));
 }
 
 TEST_CASE("keys with equal hashes stay apart") {
