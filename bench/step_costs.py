@@ -37,7 +37,7 @@ def locked_us(client: Any) -> tuple[float, int]:
 
 
 def step_costs(rows: int, rounds: int) -> list[Measured]:
-    """Medians; of fetches and splits the fastest; under the write lock the mean of the faster half, unpreempted."""
+    """Medians; of fetches and splits the fastest; under the write lock the mean of the faster half (not preempted)."""
     measured = Measured("step_costs", SYSTEM)
     facts = measured.facts
     with session() as _:

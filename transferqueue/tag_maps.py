@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,6 +18,10 @@ import msgspec
 _PICKLE = 1
 _COUNT = struct.Struct("<I")
 _EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
+# Encoded without a further look. A str may hold a lone surrogate, which `_encode` says by the name of the tag.
+_PLAIN = frozenset((float, bool, type(None), bytes))
+_INT_FIRST, _INT_LAST = -(2**63), 2**64 - 1
+_SHORT_LENGTHS = [_COUNT.pack(length) for length in range(256)]
 _encode_value = msgspec.msgpack.Encoder().encode
 
 
@@ -24,7 +29,7 @@ def _survives(value: Any) -> bool:
     """Whether MessagePack returns an equal value of the same type."""
     kind = type(value)
     if kind is int:
-        return bool(-(2**63) <= value < 2**64)
+        return bool(_INT_FIRST <= value <= _INT_LAST)
     if kind in _EXACT_SCALARS:
         return True
     if kind is list:
@@ -35,8 +40,6 @@ def _survives(value: Any) -> bool:
 
 
 def _encode(name: str, value: Any) -> bytes:
-    if not isinstance(name, str):
-        raise TypeError(f"names of tags must be str, not {name!r}")
     try:
         if _survives(value):
             return _encode_value(value)
@@ -58,12 +61,36 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
         raise TypeError(f"the tags of a row must be a dict, not {type(tags).__name__}")
     if not tags:
         return b""
-    encoded = {name: _encode(name, value) for name, value in tags.items()}
-    entries = sorted((name.encode(), value) for name, value in encoded.items())
-    parts = [_COUNT.pack(len(entries))]
-    for name_bytes, value_bytes in entries:
-        parts += (_COUNT.pack(len(name_bytes)), name_bytes, _COUNT.pack(len(value_bytes)), value_bytes)
+    count, heads = _heads(tuple(tags))
+    parts = [count]
+    for name, head in heads:
+        value = tags[name]
+        kind = type(value)
+        if kind in _PLAIN or (kind is int and _INT_FIRST <= value <= _INT_LAST):
+            encoded = _encode_value(value)
+        else:
+            encoded = _encode(name, value)
+        length = len(encoded)
+        parts.append(head)
+        parts.append(_SHORT_LENGTHS[length] if length < 256 else _COUNT.pack(length))
+        parts.append(encoded)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _heads(names: tuple[Any, ...]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+    """What stands before the values of these names: (count, (name, its length and bytes) in the order of the bytes).
+
+    The rows of a batch mostly have the same tags, so this is worked out once for all of them.
+    """
+    heads = []
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"names of tags must be str, not {name!r}")
+        raw = name.encode()
+        heads.append((name, _COUNT.pack(len(raw)) + raw))
+    heads.sort(key=lambda head: head[1][_COUNT.size :])
+    return _COUNT.pack(len(names)), tuple(heads)
 
 
 class TagDecoder:

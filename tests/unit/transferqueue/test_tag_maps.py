@@ -92,3 +92,16 @@ def test_a_damaged_map_is_an_error_or_other_tags(at: int, byte: int) -> None:
     blob[min(at, len(blob) - 1)] = byte
     with contextlib.suppress(ValueError):
         assert isinstance(TagDecoder(allow_pickle=False).decode(bytes(blob)), dict)
+
+
+def test_names_in_any_order_and_rows_of_different_names_give_the_same_bytes() -> None:
+    assert encode_tags({"b": 1, "a": 2}) == encode_tags({"a": 2, "b": 1})
+    decoder = TagDecoder()
+    rows = [
+        {"a": 1, "ä": "x" * 300},
+        {"ä": None, "a": b"y" * 255},
+        {"a": -(2**63)},
+        {"a": 2**64 - 1},
+        {"z": 0.5, "a": True},
+    ]
+    assert decoder.decode_all(encode_tags(row) for row in rows) == rows
