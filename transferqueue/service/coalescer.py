@@ -1,7 +1,7 @@
 """Decides when rows that are gathered again and again are rewritten into one block without anybody asking.
 
 Nobody knows how often a batch will be read. What is known is what a rewriting costs: about as much as four gathers
-(measured: docs/decisions/009-scale.md). So the rows of a read are rewritten once the same read was gathered that often
+(measured: docs/decisions/010-scale.md). So the rows of a read are rewritten once the same read was gathered that often
 by this process: whatever follows, the two together cost at most about twice what the better of "never" and "at once"
 would have cost (the rent-or-buy argument of Karlin, Manasse, Rudolph and Sleator, 1988).
 
