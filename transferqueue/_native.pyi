@@ -67,9 +67,10 @@ class Reservation:
 class ColumnTypes:
     """How fields are read whole, by the bytes of their schema; asked of `describe` once per schema."""
 
-    def __init__(self, describe: Callable[[bytes], Any]) -> None:
+    def __init__(self, describe: Callable[[bytes], Any], adopt: Callable[[Any], Any]) -> None:
         """`describe(schema)` returns None (the codec reads such fields) or (COLUMN_* kind, DLPack type code, bits,
-        shape of a dense row or of one step of the ragged dimension, whether that is a row's first, tag)."""
+        shape of a dense row or of one step of the ragged dimension, whether that is a row's first, whether a dense
+        column is ready as `adopt` makes it, tag). `adopt(capsule)` returns a tensor."""
 
 class Resolved:
     """Rows x fields at one snapshot, leased while this object or a view made from it is alive."""
@@ -84,17 +85,18 @@ class Resolved:
     n_blocks: int
     def columns(
         self, types: ColumnTypes, fields: Sequence[str], *, views: bool, shared: bool, copy_below: int
-    ) -> tuple[list[Any], list[Any], int, int]:
-        """Whole columns of all requested rows, in one pass and one copy.
+    ) -> tuple[dict[str, Any], list[Any], list[Any], int, int]:
+        """Whole columns of all requested rows, in one pass and one copy: (columns, rest, offsets, bytes viewed, copied).
 
-        Per field None (rows missing, or of types that cannot be read as one column here), or (kind, tag of the first
-        row's type, DLPack capsule), for COLUMN_RAGGED with three more: number of its offsets in the second list,
+        `columns` has the fields in their order: dense tensors that are ready, and None for the rest. `rest` has
+        (field, parts) of those. Parts are None (rows missing, or of types that cannot be read as one column here), or
+        (kind, tag of the first row's type, DLPack capsule), for COLUMN_RAGGED with three more: number of its offsets,
         shortest and longest row in steps. The capsule is a row-major tensor: dense [rows, *row shape]; ragged [steps,
         *step shape]; bytes uint8 [nbytes], rows one after another; None without bytes. Rows that differ in the size
-        of their first dimension only become COLUMN_RAGGED.
+        of their first dimension only become COLUMN_RAGGED. `offsets` are int64 [rows + 1] capsules, one for all fields
+        with equal ones.
 
-        Second: int64 [rows + 1] capsules, one for all fields with equal offsets. Then bytes viewed and bytes copied:
-        one stretch of at least `copy_below` bytes is viewed (see `view`), unless `views` is false or no mapping can be
+        One stretch of at least `copy_below` bytes is viewed (see `view`), unless `views` is false or no mapping can be
         made; the rest is gathered, into memory of its own for each field. CorruptSegmentError: rows that are not what
         their type says."""
     def pieces(self, field: int) -> npt.NDArray[np.int64]:
@@ -249,7 +251,7 @@ class Store:
     def make_huge(self, nbytes: int) -> int:
         """Turns the next nbytes of touched memory into huge pages; bytes gone through, 0 for nothing to do now."""
     def trim(self) -> int:
-        """Gives the backing of free space back to the system; bytes given back."""
+        """Gives the backing of free space back to the system; bytes given back. And this process's gather pool."""
     def clients(self) -> list[dict[str, Any]]:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
     def stats(self) -> dict[str, int]: ...

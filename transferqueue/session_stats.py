@@ -37,6 +37,8 @@ MEANINGS = {
     "retired_bytes": "of no row any more; freed when the last view is dropped",
     "warm_bytes": "free memory that was touched before and is kept for reuse; trim() gives it back",
     "huge_bytes": "payload on huge pages, which make mapping a view cheap; 0 where the system has none to give",
+    "gather_pool_bytes": "private memory that this process keeps for its next read of scattered rows, at most 128 MiB; "
+    "trim() gives it back, too",
     "spilled_bytes": "on disk",
     "puts": "by all processes since the session started",
     "gets": "by all processes since the session started",
@@ -63,6 +65,7 @@ class Stats:
     retired_bytes: int
     warm_bytes: int
     huge_bytes: int
+    gather_pool_bytes: int
     spilled_bytes: int
     puts: int
     gets: int

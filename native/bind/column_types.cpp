@@ -40,7 +40,8 @@ std::shared_ptr<const ColumnType> to_type(const nb::object& described) {
   type->element = {nb::cast<std::uint8_t>(parts[1]), nb::cast<std::uint8_t>(parts[2])};
   type->row_shape = nb::cast<std::vector<std::int64_t>>(parts[3]);
   type->ragged_first = nb::cast<bool>(parts[4]);
-  type->tag = parts[5];
+  type->ready = nb::cast<bool>(parts[5]);
+  type->tag = parts[6];
   type->unit_nbytes = type->kind == ColumnKind::bytes ? 1 : nbytes_of(type->element, type->row_shape);
   return type->unit_nbytes == 0 ? nullptr : type;
 }
@@ -67,7 +68,7 @@ void bind_column_types(nb::module_& module) {
   module.attr("COLUMN_RAGGED") = static_cast<int>(ColumnKind::ragged);
   module.attr("COLUMN_BYTES") = static_cast<int>(ColumnKind::bytes);
   nb::class_<ColumnTypes>(module, "ColumnTypes", "How fields are read whole, by the bytes of their schema.")
-      .def(nb::init<ColumnTypes::Describe>(), nb::arg("describe"));
+      .def(nb::init<ColumnTypes::Describe, ColumnTypes::Adopt>(), nb::arg("describe"), nb::arg("adopt"));
 }
 
 }  // namespace tq::bind

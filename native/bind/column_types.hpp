@@ -20,6 +20,7 @@ struct ColumnType {
   std::vector<std::int64_t> row_shape;  // dense: of a row. ragged: of one step of the ragged dimension
   std::uint64_t unit_nbytes = 1;        // of that
   bool ragged_first = true;             // the ragged dimension is the first of a row's
+  bool ready = false;                   // a dense column of this type needs nothing from the codec
   nanobind::object tag;                 // the codec's own, handed back with the column
 
   // Rows of both can stand in one dense or one bytes column.
@@ -36,13 +37,18 @@ class ColumnTypes {
  public:
   using Describe = nanobind::typed<nanobind::callable, nanobind::object(nanobind::bytes)>;
 
-  explicit ColumnTypes(Describe describe) : describe_(std::move(describe)) {}
+  using Adopt = nanobind::typed<nanobind::callable, nanobind::any(nanobind::any)>;
+
+  ColumnTypes(Describe describe, Adopt adopt) : describe_(std::move(describe)), adopt_(std::move(adopt)) {}
 
   // Null: the codec reads such columns itself.
   std::shared_ptr<const ColumnType> of(const FieldLayout& layout);
+  // A tensor of a DLPack capsule.
+  nanobind::object adopt(const nanobind::object& capsule) const { return adopt_(capsule); }
 
  private:
   Describe describe_;
+  Adopt adopt_;
   std::unordered_map<std::uint32_t, std::shared_ptr<const ColumnType>> by_id_;
 };
 

@@ -152,27 +152,36 @@ ColumnsOfGet columns(Resolved& self, ColumnTypes& types, const Strings& fields, 
   std::vector<Column> read;
   if (!requests.empty()) read = without_gil([&] { return self.read(requests, mode, std::max<std::uint64_t>(copy_below, 1)); });
 
-  nb::list result;
+  nb::dict result;
+  nb::list rest;
   Offsets offsets;
   std::uint64_t viewed_nbytes = 0;
   std::uint64_t copied_nbytes = 0;
   std::size_t next = 0;
-  for (const Plan& plan : plans) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Plan& plan = plans[i];
+    const nb::object name = fields[i];
     if (!plan.type) {
-      result.append(nb::none());
+      result[name] = nb::none();
+      rest.append(nb::make_tuple(name, nb::none()));
       continue;
     }
     Column& column = read[next++];
     (column.viewed ? viewed_nbytes : copied_nbytes) += column.nbytes;
-    const int kind = static_cast<int>(plan.kind);
-    if (plan.kind == ColumnKind::ragged) {
-      const std::size_t number = offsets.number_of(column.steps);
-      result.append(nb::make_tuple(kind, plan.type->tag, capsule_of(plan, column, rows), number, column.shortest, column.longest));
-    } else {
-      result.append(nb::make_tuple(kind, plan.type->tag, capsule_of(plan, column, rows)));
+    const nb::object capsule = capsule_of(plan, column, rows);
+    if (plan.kind == ColumnKind::dense && plan.type->ready) {
+      result[name] = types.adopt(capsule);
+      continue;
     }
+    result[name] = nb::none();
+    const int kind = static_cast<int>(plan.kind);
+    const nb::object parts =
+        plan.kind == ColumnKind::ragged
+            ? nb::make_tuple(kind, plan.type->tag, capsule, offsets.number_of(column.steps), column.shortest, column.longest)
+            : nb::make_tuple(kind, plan.type->tag, capsule);
+    rest.append(nb::make_tuple(name, parts));
   }
-  return nb::borrow<ColumnsOfGet>(nb::make_tuple(result, offsets.capsules(), viewed_nbytes, copied_nbytes));
+  return nb::borrow<ColumnsOfGet>(nb::make_tuple(result, rest, offsets.capsules(), viewed_nbytes, copied_nbytes));
 }
 
 }  // namespace tq::bind

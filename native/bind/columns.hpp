@@ -12,7 +12,8 @@
 namespace tq::bind {
 
 using AnyList = nanobind::typed<nanobind::list, nanobind::any>;
-using ColumnsOfGet = nanobind::typed<nanobind::tuple, AnyList, AnyList, int, int>;
+using Columns = nanobind::typed<nanobind::dict, nanobind::str, nanobind::any>;
+using ColumnsOfGet = nanobind::typed<nanobind::tuple, Columns, AnyList, AnyList, int, int>;
 ColumnsOfGet columns(Resolved& self, ColumnTypes& types, const Strings& fields, bool views, bool shared,
                         std::uint64_t copy_below);
 

@@ -155,7 +155,11 @@ class RowCalls(ClientCore):
         )
 
     def trim(self) -> int:
-        """Gives the memory behind free space back to the system; returns bytes."""
+        """Gives the memory behind free space back to the system, and what this process keeps for gathers.
+
+        Returns:
+            bytes of the session's payload given back.
+        """
         return self._open().trim()
 
     def _rows_by_state(self, partitions: Sequence[str]) -> dict[str, int]:

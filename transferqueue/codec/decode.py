@@ -63,9 +63,9 @@ def decode(
         return new_batch({}, n_rows), 0, 0
     plain = PlainColumns(resolved, names, mode, copy_below)
     general: GeneralColumns | None = None
-    columns: dict[str, Any] = {}
+    columns = plain.columns
     paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
-    for name, parts in zip(names, plain.found, strict=True):
+    for name, parts in plain.rest:
         if parts is not None:
             columns[name] = plain.column(name, parts)
             place: PlainField | BlockSchema = parts[1]

@@ -179,4 +179,4 @@ def new_batch(entries: dict[str, Any], n_rows: int, inner: tuple[int, ...] = ())
     size = torch.Size((n_rows, *inner))
     if unsafe is None:
         return TensorDict(entries, batch_size=size)
-    return unsafe(entries, batch_size=size)
+    return unsafe(entries, batch_size=size, nested=False)  # no entry is a dict

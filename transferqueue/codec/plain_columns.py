@@ -45,12 +45,12 @@ class PlainField(NamedTuple):
     inner_batch: tuple[tuple[int, ...], ...]
 
 
-def describe(raw: bytes) -> tuple[int, int, int, tuple[int, ...], bool, PlainField] | None:
+def describe(raw: bytes) -> tuple[int, int, int, tuple[int, ...], bool, bool, PlainField] | None:
     """A schema for `_native.ColumnTypes`; None where `FieldReader` reads the field."""
     schema = read_schema(raw)
     if schema.form == forms.VALUES:
         field = PlainField(torch.uint8, False, (), 0, schema.path, schema.inner_batch)
-        return _native.COLUMN_BYTES, 1, 8, (), True, field
+        return _native.COLUMN_BYTES, 1, 8, (), True, False, field
     if schema.form not in (forms.DENSE, forms.JAGGED) or schema.headers:
         return None
     if schema.shape is None or schema.dtype is None:
@@ -63,15 +63,16 @@ def describe(raw: bytes) -> tuple[int, int, int, tuple[int, ...], bool, PlainFie
     rest = tuple(size for dim, size in enumerate(schema.shape) if dim != ragged_dim)
     field = PlainField(dtype, element.as_bytes, rest, ragged_dim, schema.path, schema.inner_batch)
     if schema.form == forms.DENSE:
-        return _native.COLUMN_DENSE, element.code, element.bits, schema.shape, True, field
-    return _native.COLUMN_RAGGED, element.code, element.bits, rest, ragged_dim == 0, field
+        ready = not element.as_bytes and not schema.path
+        return _native.COLUMN_DENSE, element.code, element.bits, schema.shape, True, ready, field
+    return _native.COLUMN_RAGGED, element.code, element.bits, rest, ragged_dim == 0, False, field
 
 
-_types = _native.ColumnTypes(describe)
+_types = _native.ColumnTypes(describe, from_dlpack)
 
 
 class PlainColumns:
-    """The columns of `names` that the core reads whole.
+    """The columns of `names`, as far as the core reads them whole.
 
     Args:
         resolved: rows x fields.
@@ -80,22 +81,23 @@ class PlainColumns:
         copy_below: stretches of fewer bytes are copied.
 
     Attributes:
-        found: per name the column's parts, or None where it is to be read otherwise.
+        columns: by name, in order; None for what is in `rest`.
+        rest: (name, parts of the column), parts None where it is to be read otherwise.
         offsets: of the jagged columns, one tensor for all with equal ones.
         viewed_nbytes, copied_nbytes: of all columns found.
     """
 
-    __slots__ = ("_n_rows", "copied_nbytes", "found", "offsets", "viewed_nbytes")
+    __slots__ = ("_n_rows", "columns", "copied_nbytes", "offsets", "rest", "viewed_nbytes")
 
     def __init__(self, resolved: _native.Resolved, names: Sequence[str], mode: str, copy_below: int) -> None:
         self._n_rows = resolved.n_rows
-        self.found, offsets, self.viewed_nbytes, self.copied_nbytes = resolved.columns(
+        self.columns, self.rest, offsets, self.viewed_nbytes, self.copied_nbytes = resolved.columns(
             _types, names, views=mode != "copy", shared=mode == "shared", copy_below=copy_below
         )
         self.offsets: list[torch.Tensor] = [from_dlpack(capsule) for capsule in offsets]
 
     def column(self, name: str, parts: tuple[Any, ...]) -> Any:
-        """The column of one entry of `found`: a tensor, a jagged tensor, or a NonTensorStack."""
+        """The column of one entry of `rest` that has parts: a tensor, a jagged tensor, or a NonTensorStack."""
         kind = parts[0]
         field: PlainField = parts[1]
         capsule = parts[2]

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory/gather_buffer.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/room.hpp"
 #include "core/store/store.hpp"
@@ -62,6 +63,7 @@ std::uint64_t Store::make_huge(std::uint64_t nbytes) {
 std::uint64_t Store::trim() {
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
+  trim_gather_pool();  // this process's own, no part of the session
   return trim_free(*attachment_, call.index());
 }
 
@@ -111,6 +113,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + arena + retired + this
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
           {"huge_bytes", attachment_->payload->huge_bytes()},
+          {"gather_pool_bytes", pooled_gather_nbytes()},
           {"spilled_bytes", 0},  // nothing spills yet
           {"puts", index.puts},
           {"gets", attachment_->control->gets().load(std::memory_order_relaxed)},

@@ -145,9 +145,11 @@ class FakeResolved:
     def n_rows(self) -> int:
         return len(self.indexes)
 
-    def columns(self, types: Any, fields: Sequence[str], **how: Any) -> tuple[list[None], list[Any], int, int]:
+    def columns(
+        self, types: Any, fields: Sequence[str], **how: Any
+    ) -> tuple[dict[str, None], list[Any], list[Any], int, int]:
         """Leaves every column to the codec."""
-        return [None] * len(fields), [], 0, 0
+        return dict.fromkeys(fields), [(name, None) for name in fields], [], 0, 0
 
     def pieces(self, field: int) -> np.ndarray[Any, Any]:
         return self._pieces[self.fields[field]]

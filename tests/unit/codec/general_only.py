@@ -17,5 +17,7 @@ class GeneralOnly:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._resolved, name)
 
-    def columns(self, types: Any, fields: Sequence[str], **how: Any) -> tuple[list[None], list[Any], int, int]:
-        return [None] * len(fields), [], 0, 0
+    def columns(
+        self, types: Any, fields: Sequence[str], **how: Any
+    ) -> tuple[dict[str, None], list[Any], list[Any], int, int]:
+        return dict.fromkeys(fields), [(name, None) for name in fields], [], 0, 0

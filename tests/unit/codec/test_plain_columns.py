@@ -57,8 +57,8 @@ def both(resolved: _native.Resolved, **options: Any) -> Any:
 def native_fields(resolved: _native.Resolved) -> list[str]:
     """The fields that are not left to `FieldReader`."""
     names = list(resolved.fields)
-    found = PlainColumns(resolved, names, "copy", 1).found
-    return [name for name, parts in zip(names, found, strict=True) if parts is not None]
+    left = {name for name, parts in PlainColumns(resolved, names, "copy", 1).rest if parts is None}
+    return [name for name in names if name not in left]
 
 
 @pytest.mark.parametrize("rows", [range(12), range(3, 7), [5], [11, 0, 4, 4, 5, 6], list(range(12))[::-1]])

@@ -26,6 +26,7 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
             "retired_bytes",
             "warm_bytes",
             "huge_bytes",
+            "gather_pool_bytes",
             "spilled_bytes",
             "puts",
             "gets",
