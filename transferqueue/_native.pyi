@@ -86,8 +86,9 @@ class Resolved:
     def columns(
         self, types: ColumnTypes, fields: Sequence[str], *, views: bool, shared: bool, copy_below: int
     ) -> tuple[dict[str, Any], list[Any], list[Any], int, int]:
-        """Whole columns of all requested rows, in one pass and one copy: (columns, rest, offsets, bytes viewed, copied).
+        """Whole columns of all requested rows, in one pass and one copy.
 
+        Returns (columns, rest, offsets, bytes viewed, bytes copied).
         `columns` has the fields in their order: dense tensors that are ready, and None for the rest. `rest` has
         (field, parts) of those. Parts are None (rows missing, or of types that cannot be read as one column here), or
         (kind, tag of the first row's type, DLPack capsule), for COLUMN_RAGGED with three more: number of its offsets,

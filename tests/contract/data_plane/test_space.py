@@ -163,3 +163,18 @@ def test_puts_and_gets_are_counted(client: TransferQueueClient) -> None:
     after = client.stats()
     assert after.puts == before.puts + 1
     assert after.gets == before.gets + 2
+
+
+def test_memory_of_gathers_is_reported_and_trimmed(client: TransferQueueClient) -> None:
+    metas = [client.put(megabytes(2), partition_id="p") for _ in range(2)]
+    meta = tq.BatchMeta.concat(metas).select_samples([1, 0])
+    client.trim()
+    assert client.stats().gather_pool_bytes == 0
+    gathered = client.get_data(meta)["x"]
+    assert client.stats().gather_pool_bytes == 0  # in use
+    del gathered
+    assert client.stats().gather_pool_bytes == 4 * MIB
+    address = client.get_data(meta)["x"].data_ptr()
+    assert client.get_data(meta)["x"].data_ptr() == address  # the same pages, warm
+    client.trim()
+    assert client.stats().gather_pool_bytes == 0
