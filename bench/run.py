@@ -79,6 +79,7 @@ JOBS = [
     Job("bench.waiting", ("wake_up",), 5, 2),
     Job("bench.waiting", ("idle",), 5),
     Job("bench.concurrency", (), 5),
+    Job("bench.step_costs", (), 3),
 ]
 
 
