@@ -11,7 +11,7 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
     ("_native", "errors"),
-    ("config", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers", "text_table"),
+    ("config", "config_page", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers", "text_table"),
     ("codec", "storage"),
     ("service", "allocation", "waiting"),
     ("client", "aio"),
