@@ -49,7 +49,7 @@ class PayloadSegment {
   bool ensure_backed(Span span);
 
   // Warm high-water mark: [0, touched) has been written or populated at least once since it was last punched. A hint for
-  // statistics and for populate, so relaxed; a put that begins at or below it raises it.
+  // statistics, for populate and for huge pages, so relaxed; a put that begins below it or a little above raises it.
   std::uint64_t touched_bytes() const noexcept;
   void note_touched(Span span) noexcept;
 

@@ -61,8 +61,10 @@ TEST_CASE("populate touches and changes nothing; trim gives memory back and back
   CHECK(payload.touched_bytes() == span.nbytes);
   payload.note_touched({span.nbytes, 1000});
   CHECK(payload.touched_bytes() == span.nbytes + 1000);
+  payload.note_touched({span.nbytes + (1u << 20), 1000});  // a small hole counts as warm
+  CHECK(payload.touched_bytes() == span.nbytes + (1u << 20) + 1000);
   payload.note_touched({payload_bytes / 2, 10});  // with a gap before it: not warm up to there
-  CHECK(payload.touched_bytes() == span.nbytes + 1000);
+  CHECK(payload.touched_bytes() == span.nbytes + (1u << 20) + 1000);
 
   const std::uint64_t before = payload.resident_bytes();
   const Span inner{(1u << 20) + 100, 1u << 20};
