@@ -43,11 +43,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def by_claim(results: Sequence[Record]) -> dict[str, list[Record]]:
-    """Results of each measurement, ours first, then in the order taken."""
-    found: dict[str, list[Record]] = {}
+    """Results of each measurement, ours first, then in the order taken; the last where a system was measured twice."""
+    found: dict[str, dict[str, Record]] = {}
     for result in results:
-        found.setdefault(result["claim"], []).append(result)
-    return {claim: sorted(items, key=lambda item: item["system"] != SYSTEM) for claim, items in found.items()}
+        found.setdefault(result["claim"], {})[result["system"]] = result
+    return {claim: sorted(items.values(), key=lambda item: item["system"] != SYSTEM) for claim, items in found.items()}
 
 
 def goals_table(verdicts: Sequence[Verdict]) -> str:

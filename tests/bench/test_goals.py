@@ -45,6 +45,8 @@ def test_nothing_measured_is_never_met() -> None:
     without_the_value = result("rows")
     verdicts = judge([FAST, MANY, FEW], [only_a_peer, without_the_value])
     assert [verdict.word for verdict in verdicts] == ["not measured"] * 3
+    without_a_memcpy = result("put_w", put_s=0.001)
+    assert judge([FAST], [without_a_memcpy])[0].word == "not measured"
 
 
 def test_the_last_measurement_counts() -> None:

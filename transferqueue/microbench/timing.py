@@ -65,18 +65,23 @@ class Measured:
         return asdict(self) | {"summary": self.summary()}
 
     def summary(self) -> dict[str, float]:
-        """Medians in ms; ratios to the median memcpy of the same run (0 where no memcpy was taken)."""
-        unit = statistics.median(self.memcpy_s) if self.memcpy_s else 0.0
-        found: dict[str, float] = {"memcpy_ms": unit * 1e3}
+        """Medians and spread in ms; ratios to the median memcpy of the same run, where one was taken."""
+        found: dict[str, float] = {}
+        unit = statistics.median(self.memcpy_s) if self.memcpy_s else None
+        if unit is not None:
+            found["memcpy_ms"] = unit * 1e3
+
+        def add(name: str, seconds: list[float]) -> None:
+            found[f"{name}_ms"] = statistics.median(seconds) * 1e3
+            if unit is not None:
+                found[f"{name}_ratio"] = statistics.median(seconds) / unit
+
         for name, values in (("put", self.put_s), ("get", self.get_s)):
             if values:
-                found[f"{name}_ms"] = statistics.median(values) * 1e3
+                add(name, values)
                 found[f"{name}_ms_min"], found[f"{name}_ms_max"] = min(values) * 1e3, max(values) * 1e3
-                found[f"{name}_ratio"] = statistics.median(values) / unit if unit else 0.0
         if self.put_s and self.get_s:
-            both = [put + get for put, get in zip(self.put_s, self.get_s, strict=True)]
-            found["put_get_ms"] = statistics.median(both) * 1e3
-            found["put_get_ratio"] = statistics.median(both) / unit if unit else 0.0
+            add("put_get", [put + get for put, get in zip(self.put_s, self.get_s, strict=True)])
         return found
 
 
