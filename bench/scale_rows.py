@@ -26,6 +26,9 @@ FILL_ROWS = 1_000_000
 FILL_PUT_ROWS = 50_000
 
 
+SINGLE_ROWS = 10_000
+
+
 def _numbered_names(stem: str, first: int, count: int) -> list[str]:
     return [f"{stem}-{index:08d}" for index in range(first, first + count)]
 
@@ -39,26 +42,27 @@ class Scaled:
     """A session of its own whose partition holds `rows` rows."""
 
     def __init__(self, rows: int, kind: str) -> None:
+        each, self._rows = (1, 1) if kind == "single" else (FILL_PUT_ROWS, BATCH)
         self._keyed = kind != "fresh"
         self._names = _hashed_names if kind == "random_keys" else _numbered_names
         sizes = {"storage.size": "512MiB", "storage.index_size": "768MiB"}
         tq.init(session=f"bench-scale-{time.time_ns()}", **sizes)
         self._client = tq.get_client()
-        for first in range(0, rows, FILL_PUT_ROWS):
-            count = min(FILL_PUT_ROWS, rows - first)
+        for first in range(0, rows, each):
+            count = min(each, rows - first)
             fill = TensorDict({"x": torch.zeros(count, dtype=torch.uint8)}, batch_size=[count])
             if self._keyed:
                 self._client.kv_batch_put(self._names("fill", first, count), PARTITION, fill)
             else:
                 self._client.put(fill, partition_id=PARTITION)
-        fields = {f"field_{index}": torch.zeros(BATCH, 16) for index in range(7)}
-        self._batch = TensorDict(fields, batch_size=[BATCH])
+        fields = {f"field_{index}": torch.zeros(self._rows, 16) for index in range(7)}
+        self._batch = TensorDict(fields, batch_size=[self._rows])
         self._number = 0
 
     def put_and_get(self) -> tuple[float, float]:
         """Seconds of a put of fresh rows and of the get of them; both removed again."""
         self._number += 1
-        names = self._names("row", self._number * BATCH, BATCH)
+        names = self._names("row", self._number * self._rows, self._rows)
         began = time.perf_counter()
         meta: Any = (
             self._client.kv_batch_put(names, PARTITION, self._batch)
@@ -86,9 +90,9 @@ class Scaled:
         tq.close()
 
 
-def _compare(what: str, rounds: int) -> Measured:
+def _compare(what: str, rounds: int, fill_rows: int = FILL_ROWS, label: str = "million") -> Measured:
     measured = Measured(f"scale_rows_{what}", SYSTEM)
-    taken: dict[int, list[tuple[float, float]]] = {0: [], FILL_ROWS: []}
+    taken: dict[int, list[tuple[float, float]]] = {0: [], fill_rows: []}
     opened: dict[int, Consumer] = {}
     try:
         for rows in taken:
@@ -102,11 +106,11 @@ def _compare(what: str, rounds: int) -> Measured:
     finally:
         for process in opened.values():
             process.close()
-    measured.put_s = [put_s for put_s, _ in taken[FILL_ROWS]]
-    measured.get_s = [get_s for _, get_s in taken[FILL_ROWS]]
+    measured.put_s = [put_s for put_s, _ in taken[fill_rows]]
+    measured.get_s = [get_s for _, get_s in taken[fill_rows]]
     for position, verb in enumerate(("put", "get")):
-        full, empty = ([pair[position] for pair in taken[rows]] for rows in (FILL_ROWS, 0))
-        measured.facts[f"scale_rows_{what}_{verb}_million_over_empty"] = statistics.median(full) / statistics.median(
+        full, empty = ([pair[position] for pair in taken[rows]] for rows in (fill_rows, 0))
+        measured.facts[f"scale_rows_{what}_{verb}_{label}_over_empty"] = statistics.median(full) / statistics.median(
             empty
         )
         measured.facts[f"scale_rows_{what}_{verb}_empty_ms"] = statistics.median(empty) * 1e3
@@ -123,10 +127,19 @@ def keyed_rows(rows: int, rounds: int) -> Measured:
     return _compare("keyed", rounds)
 
 
+def single_rows(rows: int, rounds: int) -> Measured:
+    """One row by key, in a partition of 10,000 rows that were put one by one: 10,000 records where the others have 20."""
+    return _compare("single", rounds * 10, SINGLE_ROWS, "ten_thousand_puts")
+
+
 def random_keys(rows: int, rounds: int) -> Measured:
     """Keys without any order. Outside the claim: 512 of them lie on 512 pages of the index, and each is copied."""
     return _compare("random_keys", rounds)
 
 
 if __name__ == "__main__":
-    sys.exit(main({"fresh_rows": fresh_rows, "keyed_rows": keyed_rows, "random_keys": random_keys}))
+    sys.exit(
+        main(
+            {"fresh_rows": fresh_rows, "keyed_rows": keyed_rows, "single_rows": single_rows, "random_keys": random_keys}
+        )
+    )

@@ -22,7 +22,7 @@ from transferqueue.client.core import (
 )
 from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
-from transferqueue.client.row_meta import batch_meta, stored_schema
+from transferqueue.client.row_meta import Coverage, batch_meta, stored_schema
 from transferqueue.codec import PutPlan, plan_alloc, plan_put
 from transferqueue.config import format_size
 from transferqueue.errors import SchemaMismatchError, StorageFullError
@@ -258,14 +258,13 @@ class WriteCalls(ReadCalls):
         self, keys: list[str], partition: str, indexes: Indexes, info: Mapping[str, Any] | None = None
     ) -> KVBatchMeta:
         """What a put by keys returns: all fields that every key has, old ones too, and the merged tags."""
-        known = self._store.field_names(partition)
-        _, _, ready, _ = self._store.production(partition, known, indexes)
-        fields = [name for number, name in enumerate(known) if bool(ready[:, number].all())]
+        # Of these rows only: to ask the partition for its fields is to look at every put that was ever made into it.
+        resolved = self._store.resolve(partition, indexes=indexes, fields=None, lease=False)
         return KVBatchMeta(
             keys=keys,
             tags=self._tags_of(partition, indexes),
             partition_id=partition,
-            fields=sorted(fields),
+            fields=sorted(Coverage(resolved).on_every_row()),
             extra_info=dict(info or {}),
             session=self.session,
         )
