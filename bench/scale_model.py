@@ -199,7 +199,8 @@ def simulate_lock(constants: Constants, setup: Setup, *, window_s: float, seed: 
     """(p50, p99.9) seconds that a rollout put waits for the home's write lock.
 
     All rows of the step finish within `window_s`, each rank's at random moments: generation ends in a burst, so the
-    window is shorter than the step. Transactions take the fitted mean; of more than two million puts the first ones are simulated.
+    window is shorter than the step. Transactions take the fitted mean; of more than two million puts the first ones
+    are simulated.
     """
     c, s = constants, setup
     puts = s.rows_in_flight / s.rows_per_put / s.homes

@@ -128,7 +128,7 @@ def keyed_rows(rows: int, rounds: int) -> Measured:
 
 
 def single_rows(rows: int, rounds: int) -> Measured:
-    """One row by key, in a partition of 10,000 rows that were put one by one: 10,000 records where the others have 20."""
+    """One row by key, in a partition of 10,000 rows put one by one: 10,000 records where the others have 20."""
     return _compare("single", rounds * 10, SINGLE_ROWS, "ten_thousand_puts")
 
 
