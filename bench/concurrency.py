@@ -18,8 +18,8 @@ from tensordict import TensorDict
 from bench.crew import Member, crew, quantile, sleep_until
 from bench.ours import SYSTEM, session
 from bench.report import main
-from bench.timing import Measured
-from bench.workload import small_batch
+from bench.timing import Measured, MemcpyUnit
+from bench.workload import payload_nbytes, small_batch
 
 PROCESSES = (1, 2, 4, 8, 16)
 WINDOW_S = 0.8
@@ -58,6 +58,16 @@ class WriterReader(Member):
             count += 1
         after = usage()
         return count, after[0] - before[0], after[1] - before[1]
+
+    def copy(self, begin_s: float, window_s: float) -> int:
+        """Plain copies of the batch's bytes into warm shared memory within the window: what the memory alone allows."""
+        unit, count = MemcpyUnit(payload_nbytes(self._batch)), 0
+        sleep_until(begin_s)
+        end_s = begin_s + window_s
+        while time.monotonic() < end_s:
+            unit.seconds()
+            count += 1
+        return count
 
     def put_times(self, begin_s: float, window_s: float) -> list[float]:
         """Seconds of each single-row put within the window."""
@@ -108,6 +118,7 @@ def _throughput(kind: str, rounds: int) -> Measured:
     measured = Measured(f"concurrency_{kind}", SYSTEM)
     rates: dict[int, list[float]] = {count: [] for count in PROCESSES}
     cores: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    copies: dict[int, list[float]] = {count: [] for count in PROCESSES}
     switches: dict[int, int] = dict.fromkeys(PROCESSES, 0)
     with session() as opened, crew(max(PROCESSES), WriterReader, opened.name, kind) as workers:
         for _ in range(rounds):
@@ -116,6 +127,8 @@ def _throughput(kind: str, rounds: int) -> Measured:
                 rates[count].append(sum(rounds_done for rounds_done, _, _ in done) / WINDOW_S)
                 cores[count].append(sum(cpu_s for _, cpu_s, _ in done) / WINDOW_S)
                 switches[count] += sum(involuntary for _, _, involuntary in done)
+                if kind == "large":
+                    copies[count].append(sum(workers.together("copy", WINDOW_S, of=count)) / WINDOW_S)
     medians = {count: statistics.median(values) for count, values in rates.items()}
     best = max(medians.values())
     peak = next(count for count in PROCESSES if medians[count] == best)
@@ -127,6 +140,12 @@ def _throughput(kind: str, rounds: int) -> Measured:
     measured.facts[f"concurrency_{kind}_kept_of_best"] = (
         min(medians[count] for count in PROCESSES if count >= peak) / best
     )
+    if kind == "large":
+        # One process finds its batch in the caches, sixteen do not, whoever copies: so the store against plain copies.
+        shares = {count: medians[count] / statistics.median(copies[count]) for count in PROCESSES}
+        for count in PROCESSES:
+            measured.facts[f"concurrency_large_memcpys_per_second_{count}"] = statistics.median(copies[count])
+        measured.facts["concurrency_large_kept_of_memcpy"] = min(shares.values()) / shares[1]
     return measured
 
 
