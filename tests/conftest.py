@@ -14,7 +14,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _SHM = Path("/dev/shm")
-_PREFIXES = ("tq-", "native-")
+# Of sessions and of the tests' own segments; the native tests, which may run at the same time, name theirs otherwise.
+_PREFIXES = (f"tq-{os.getuid()}-", "native-")
 
 
 def _is_below(pid: int, ancestor: int) -> bool:
