@@ -176,7 +176,7 @@ class ServiceConfig:
         _count,
         4,
         "rows that a process gathered so often by the same read (1 MiB and more) become one block in the background, "
-        "after which reads of them are views; 0: only when coalesce() is called",
+        "after which reads of them are views, unless that leaves more than a quarter unused; 0: only in coalesce()",
         of_process=True,
     )
 

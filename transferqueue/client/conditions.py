@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from transferqueue.aio import asynchronous
@@ -50,6 +51,8 @@ class WaitCalls(KeyedCalls):
         store, names, partition = self._open(), check_names(fields, "fields"), check_partition(partition_id)
         if sum(given is not None for given in (keys, metadata, count)) != 1:
             raise ValueError("wait takes exactly one of keys, metadata and count")
+        if count is not None and (isinstance(count, bool) or not isinstance(count, Integral) or count < 0):
+            raise ValueError(f"count must be an int >= 0, not {count!r}")
         if task_name is not None and count is None:
             raise ValueError("wait takes task_name together with count only")
         if metadata is not None:

@@ -15,6 +15,7 @@ import torch
 from transferqueue import _native
 from transferqueue.codec import schema as forms
 from transferqueue.codec.dtypes import dlpack_type, from_name
+from transferqueue.codec.jagged_assembly import jagged_assembler
 from transferqueue.codec.lazy_stack import lazy_stack
 from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.schema import read_schema
@@ -121,3 +122,4 @@ class PlainColumns:
 
 _DENSE = _native.COLUMN_DENSE
 _BYTES = _native.COLUMN_BYTES
+jagged_assembler()  # 4 ms of imports and checks, here rather than in the first get of a process

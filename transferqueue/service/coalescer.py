@@ -33,8 +33,11 @@ GATHERED_NBYTES = 1 << 20
 _REMEMBERED = 64
 _QUEUED = 16
 _IDLE_S = 5.0
-# What nobody asked for never takes the room that a put may want.
+# What nobody asked for never takes the room that a put may want. A block whose rows moved in part stays as it is until
+# the rest goes, too, so reads of ever other rows would fill the store with what no row names: moving stops where that
+# is more than a share of what rows do name.
 _SHARE_OF_FREE = 4
+_SHARE_OF_LIVE = 4
 
 Indexes = npt.NDArray[np.int64]
 _Request = tuple[str, Indexes, tuple[str, ...]]
@@ -124,7 +127,7 @@ class Coalescer:
             ):
                 return 0
             rewriting = Rewriting(resolved, fields)
-            if not rewriting.nbytes or rewriting.nbytes * _SHARE_OF_FREE > self._store.stats()["free_bytes"]:
+            if not rewriting.nbytes or not self._affordable(rewriting.nbytes):
                 return 0
             reservation = self._store.reserve(rewriting.nbytes, 0.0)
             try:
@@ -135,3 +138,8 @@ class Coalescer:
                 raise
         finally:
             resolved.release()
+
+    def _affordable(self, nbytes: int) -> bool:
+        figures = self._store.stats()
+        unnamed = figures["used_bytes"] - figures["live_bytes"]
+        return nbytes * _SHARE_OF_FREE <= figures["free_bytes"] and unnamed * _SHARE_OF_LIVE <= figures["live_bytes"]

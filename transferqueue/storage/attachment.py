@@ -173,6 +173,10 @@ def attach(name: str, *, observer: bool = False) -> Attachment:
         except SessionNotFoundError:
             _check_index(paths, lock)
             raise
+        except (CorruptSegmentError, LayoutMismatchError):
+            if not lock.is_current():
+                raise not_found(name) from None  # the index is that of another session, which is being made here
+            raise
         finally:
             descriptors.close()
     except BaseException:

@@ -172,3 +172,36 @@ def test_an_allocation_waits_for_room_beside_the_loop(client: TransferQueueClien
         return int((await client.async_get_data(allocation.commit()))["x"][0, -1])
 
     assert asyncio.run(main()) == 3
+
+
+def test_what_a_cancelled_call_has_done_is_delivered(client: TransferQueueClient) -> None:
+    """A fetch that is cancelled either consumes nothing or comes too late to be cancelled: no row is lost."""
+    client.put(numbers(200), partition_id="p")
+
+    async def fetch(number: int) -> int:
+        fetching = asyncio.ensure_future(client.async_get_meta("x", 1, "p", task_name="t"))
+        await asyncio.sleep(0 if number % 2 else 0.0001 * (number % 7))
+        fetching.cancel()
+        try:
+            return (await fetching).size
+        except asyncio.CancelledError:
+            return 0
+
+    async def main() -> tuple[int, int]:
+        received = sum([await fetch(number) for number in range(150)])
+        consumed = (await client.async_get_consumption_status("t", "p"))[1]
+        return received, int(consumed.sum())
+
+    received, consumed = asyncio.run(main())
+    assert received == consumed
+
+
+def test_a_timeout_around_a_call_that_waits_ends_it(client: TransferQueueClient) -> None:
+    async def main() -> None:
+        for _ in range(3):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.async_wait("nowhere", fields="x", count=1), 0.1)
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 5

@@ -193,3 +193,18 @@ def test_a_commit_without_a_wake_is_noticed(client: Client) -> None:
     client._store.items.clear()
     threading.Timer(0.2, lambda: client._store.put("p", 7, wake=False)).start()
     assert asyncio.run(client.async_first("p", timeout=20)) == 7
+
+
+@pytest.mark.timeout(30)
+def test_a_long_step_does_not_hold_up_other_calls(client: Client) -> None:
+    async def main() -> float:
+        runner = client._async_runner
+        long = asyncio.create_task(runner.run(lambda: time.sleep(1.0)))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        assert await asyncio.gather(*(client.async_double(number) for number in range(20))) == list(range(0, 40, 2))
+        taken_s = time.monotonic() - began
+        await long
+        return taken_s
+
+    assert asyncio.run(main()) < 0.7

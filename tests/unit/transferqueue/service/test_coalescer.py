@@ -136,3 +136,20 @@ def test_only_the_latest_reads_are_remembered() -> None:
         coalescer.note_gather("p", np.arange(0, 4), ["x"], GATHERED_NBYTES)
         assert not coalescer._queue  # forgotten long ago, so this was its first
         coalescer.stop()
+
+
+def test_reads_of_ever_other_rows_do_not_fill_the_store() -> None:
+    """Blocks whose rows moved in part keep their room: moving stops while that is a quarter of what rows name."""
+    with embedded(**{"service.coalesce_after": 2}) as session:
+        client = tq.get_client()
+        rows = torch.arange(64 * COLUMNS).view(64, COLUMNS)  # 8 MiB in one block
+        meta = client.put(TensorDict({"x": rows}, [64]), partition_id="p")
+        for start in range(40):
+            chosen = [(start + 3 * row) % 64 for row in range(16)]
+            for _ in range(2):
+                assert torch.equal(client.get_data(meta.select_samples(chosen))["x"], rows[chosen])
+            wait_for(lambda: settled(session), what="the rewriting")
+        time.sleep(0.2)
+        stats = client.stats()
+        assert rewritten(session) > 0
+        assert stats.used_bytes - stats.live_bytes <= stats.live_bytes // 4 + 2 * 16 * COLUMNS * 8
