@@ -177,8 +177,9 @@ async def _outcome_of(future: asyncio.Future[Outcome], withdraw: Callable[[], bo
         task = asyncio.current_task()
         if sleep is not None or task is None:
             raise
-        if hasattr(task, "uncancel"):  # Python 3.11
-            task.uncancel()
+        uncancel = getattr(task, "uncancel", None)  # Python 3.11
+        if uncancel is not None:
+            uncancel()
         return future.result()
 
 
