@@ -71,7 +71,7 @@ class WriteCalls(ReadCalls):
         Raises:
             ValueError: neither metadata nor partition_id.
             SchemaMismatchError: `data` has another number of rows than `metadata`, something that cannot be stored, or
-                for new rows no field, or only values of the whole batch.
+                for new rows only values of the whole batch.
             StaleMetadataError: a row of `metadata` was cleared; nothing is stored.
             StorageFullError: no room within `timeout`; nothing is stored.
         """
@@ -84,8 +84,6 @@ class WriteCalls(ReadCalls):
             partition = check_partition(partition_id)
             plan = plan_put(parsed(data, rows, data_parser), rows)
             refuse_constants_only(plan, rows)
-            if rows and not plan.layouts:
-                raise SchemaMismatchError(f"nothing to store for {rows} rows: the data has no fields")
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
                 made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan.schemas), ready=False)

@@ -80,7 +80,7 @@ class Keeper final : public ForkParticipant {
   // One mapping in one operation, so that a fork meets it queued, kept or gone, and never in between.
   bool look_at_one() noexcept {
     const OperationGuard guard;
-    const std::unique_ptr<mapping_keeper::Node> node = pop();
+    std::unique_ptr<mapping_keeper::Node> node = pop();
     if (!node) return false;
     TQ_PAUSE_NOTHROW("keeper.before_look");
     if (has_written_pages(node->range.base, node->range.nbytes)) {
@@ -88,6 +88,7 @@ class Keeper final : public ForkParticipant {
     } else {
       node->payload->kept().keep(node->range);
     }
+    node.reset();  // with it perhaps the segment and all that is kept of it
     backlog_.fetch_sub(1, std::memory_order_release);
     return true;
   }

@@ -24,6 +24,7 @@
 #include "core/memory/block_table.hpp"
 #include "core/memory/control_segment.hpp"
 #include "core/memory/lease_directory.hpp"
+#include "core/memory/kept_mappings.hpp"
 #include "core/memory/lease_file.hpp"
 #include "core/memory/payload_segment.hpp"
 #include "core/pause.hpp"
@@ -48,6 +49,16 @@ struct Directory {
   }
 };
 
+// True once the condition holds; false after 20 s, so that a broken test ends.
+inline bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 inline constexpr std::uint64_t payload_bytes = 32u << 20;
 
 // Three segments and a lease directory, and this process as a client.
@@ -65,6 +76,8 @@ struct Session {
   std::unique_ptr<tq::LeaseDirectory> clients;
 
   explicit Session(std::uint64_t backed = 8u << 20, const std::string& base = "/dev/shm") : directory(base) {
+    // What a test before left to the keeper's thread counts in no test's mappings.
+    REQUIRE(eventually([] { return tq::mapping_keeper::backlog() == 0; }));
     tq::ControlSegment::format(control_fd.get(), name, payload_bytes, 1u << 20);
     tq::BlockTable::format(table_fd.get(), name);
     tq::PayloadSegment::format(payload_fd.get(), name, payload_bytes);
@@ -121,16 +134,6 @@ inline int finish(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 inline int in_child(const std::function<int()>& work) { return finish(start_child(work)); }
-
-// True once the condition holds; false after 20 s, so that a broken test ends.
-inline bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // One byte from one process to another.
 struct Signal {
