@@ -1,18 +1,15 @@
 #include "core/memory/copy.hpp"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <vector>
 
+#include "core/memory/background_thread.hpp"
 #include "core/memory/fork_gate.hpp"
 #include "core/memory/fork_registry.hpp"
 
@@ -59,20 +56,9 @@ class Job {
 class Pool {
  public:
   Pool(int n_threads, Pool* before) : before_(before) {
-    sigset_t all;
-    sigset_t old;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &old);  // inherited: signals are for the threads of the program
     for (int i = 0; i < n_threads; ++i) {
-      try {
-        std::thread thread([this] { serve(); });
-        ::pthread_setname_np(thread.native_handle(), "tq-copy");
-        thread.detach();
-      } catch (const std::system_error&) {
-        break;  // no more threads to be had: the caller does the work
-      }
+      if (!start_background_thread("tq-copy", [this] { serve(); })) break;  // then the caller does the work
     }
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   }
 
   // False when another caller has the pool.

@@ -1,21 +1,11 @@
 #include "core/memory/kept_mappings.hpp"
 
-#include <sys/mman.h>
-
-#include <utility>
+#include <mutex>
+#include <new>
 
 #include "core/memory/mapping_budget.hpp"
 
 namespace tq {
-
-namespace {
-
-void unmap(const MappedRange& range) noexcept {
-  ::munmap(range.base, range.nbytes);
-  mapping_budget::release();
-}
-
-}  // namespace
 
 std::byte* KeptMappings::take(std::uint64_t offset, std::uint64_t nbytes) noexcept {
   const std::lock_guard lock(mutex_);
@@ -36,21 +26,22 @@ void KeptMappings::keep(const MappedRange& range) noexcept {
   while (surplus < kept_.size() &&
          (nbytes_ + range.nbytes > max_nbytes_ || kept_.size() - surplus >= max_count)) {
     nbytes_ -= kept_[surplus].nbytes;
-    unmap(kept_[surplus++]);
+    mapping_budget::unmap(kept_[surplus].base, kept_[surplus].nbytes);
+    ++surplus;
   }
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(surplus));
-  if (range.nbytes > max_nbytes_) return unmap(range);
+  if (range.nbytes > max_nbytes_) return mapping_budget::unmap(range.base, range.nbytes);
   try {
     kept_.push_back(range);
     nbytes_ += range.nbytes;
   } catch (const std::bad_alloc&) {
-    unmap(range);
+    mapping_budget::unmap(range.base, range.nbytes);
   }
 }
 
 void KeptMappings::clear() noexcept {
   const std::lock_guard lock(mutex_);
-  for (const MappedRange& range : kept_) unmap(range);
+  for (const MappedRange& range : kept_) mapping_budget::unmap(range.base, range.nbytes);
   kept_.clear();
   nbytes_ = 0;
 }

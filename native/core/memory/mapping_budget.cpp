@@ -1,5 +1,7 @@
 #include "core/memory/mapping_budget.hpp"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cerrno>
 #include <fstream>
@@ -40,6 +42,11 @@ void mapping_budget::acquire() {
 }
 
 void mapping_budget::release() noexcept { mappings.fetch_sub(1, std::memory_order_relaxed); }
+
+void mapping_budget::unmap(std::byte* base, std::uint64_t nbytes) noexcept {
+  ::munmap(base, nbytes);
+  release();
+}
 
 void mapping_budget::set_limit_for_tests(std::int64_t limit) noexcept { test_limit.store(limit, std::memory_order_relaxed); }
 

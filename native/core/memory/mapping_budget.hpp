@@ -3,6 +3,7 @@
 // and with an error of their own, which callers turn into a copy.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -20,6 +21,7 @@ class MappingLimitError : public Error {
 namespace mapping_budget {
 void acquire();           // MappingLimitError
 void release() noexcept;
+void unmap(std::byte* base, std::uint64_t nbytes) noexcept;  // and releases
 std::int64_t alive() noexcept;
 std::int64_t limit() noexcept;  // three quarters of vm.max_map_count
 void set_limit_for_tests(std::int64_t limit) noexcept;  // 0: the real one again

@@ -1,12 +1,9 @@
 // The thread that looks at dropped mappings: see kept_mappings.hpp.
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
-
 #include <atomic>
-#include <system_error>
-#include <thread>
+#include <memory>
+#include <mutex>
 
+#include "core/memory/background_thread.hpp"
 #include "core/memory/fork_gate.hpp"
 #include "core/memory/fork_registry.hpp"
 #include "core/memory/kept_mappings.hpp"
@@ -32,20 +29,9 @@ class Keeper final : public ForkParticipant {
     if (running()) return true;
     const std::lock_guard lock(starting_);
     if (running()) return true;
-    sigset_t all;
-    sigset_t old;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &old);  // inherited: signals are for the threads of the program
-    try {
-      std::thread thread([this] { serve(); });
-      ::pthread_setname_np(thread.native_handle(), "tq-keep");
-      thread.detach();
-      running_.store(true, std::memory_order_release);
-    } catch (const std::system_error&) {
-      // No more threads to be had: mappings are unmapped by whoever drops them.
-    }
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    return running();
+    if (!start_background_thread("tq-keep", [this] { serve(); })) return false;
+    running_.store(true, std::memory_order_release);
+    return true;
   }
   bool running() const noexcept { return running_.load(std::memory_order_acquire); }
 
@@ -63,7 +49,9 @@ class Keeper final : public ForkParticipant {
   // The thread stayed in the parent. What is queued is the parent's to look at; here nobody would.
   void after_fork_in_child() noexcept override {
     running_.store(false, std::memory_order_relaxed);
-    while (std::unique_ptr<mapping_keeper::Node> node = pop()) unmap(node->range);
+    while (std::unique_ptr<mapping_keeper::Node> node = pop()) {
+      mapping_budget::unmap(node->range.base, node->range.nbytes);
+    }
     backlog_.store(0, std::memory_order_relaxed);
   }
 
@@ -84,7 +72,7 @@ class Keeper final : public ForkParticipant {
     if (!node) return false;
     TQ_PAUSE_NOTHROW("keeper.before_look");
     if (has_written_pages(node->range.base, node->range.nbytes)) {
-      unmap(node->range);
+      mapping_budget::unmap(node->range.base, node->range.nbytes);
     } else {
       node->payload->kept().keep(node->range);
     }
@@ -100,11 +88,6 @@ class Keeper final : public ForkParticipant {
            !head_.compare_exchange_weak(node, node->next, std::memory_order_acquire, std::memory_order_acquire)) {
     }
     return std::unique_ptr<mapping_keeper::Node>(node);
-  }
-
-  static void unmap(const MappedRange& range) noexcept {
-    ::munmap(range.base, range.nbytes);
-    mapping_budget::release();
   }
 
   std::mutex starting_;  // inside operations only: free at every fork

@@ -78,8 +78,7 @@ PrivateMapping::~PrivateMapping() {
   if (node_ && mapping_keeper::running()) {
     mapping_keeper::retire(std::move(node_));
   } else {
-    ::munmap(base_, mapped_nbytes_);
-    mapping_budget::release();
+    mapping_budget::unmap(base_, mapped_nbytes_);
   }
   TQ_PAUSE_NOTHROW("view.unmapped");  // the lease is still held
 }

@@ -150,8 +150,7 @@ void ProducerMapping::tensor_died() noexcept {
 
 void ProducerMapping::unmap() noexcept {
   if (base_ == nullptr) return;
-  ::munmap(base_, mapped_nbytes_);
-  mapping_budget::release();
+  mapping_budget::unmap(base_, mapped_nbytes_);
   base_ = nullptr;
 }
 
