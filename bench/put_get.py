@@ -11,45 +11,24 @@ from __future__ import annotations
 import pickle
 import statistics
 import sys
-import time
 
 import transferqueue as tq
-from bench.ours import PARTITION, SYSTEM, readers, session, settle
+from bench.ours import SYSTEM, readers, session
 from bench.report import main
-from bench.timing import Measured, MemcpyUnit
+from bench.timing import Measured
 from bench.workload import payload_nbytes, workload_w
+from transferqueue.microbench.measures import put_get_rounds
 
-WARM_UP_ROUNDS = 3
 BIG = 8
 
 
 def _put_get(claim: str, rows: int, rounds: int) -> Measured:
     batch = workload_w(rows)
     measured = Measured(claim, SYSTEM, payload_nbytes(batch))
-    unit = MemcpyUnit(measured.nbytes)
-    touches = []
     with session(f"{4 * measured.nbytes + (1 << 30)}") as opened, readers(opened.name) as (reader,):
-        client = tq.get_client()
-        for round_index in range(rounds + WARM_UP_ROUNDS):
-            began = time.perf_counter()
-            meta = client.put(batch, partition_id=PARTITION)
-            put_s = time.perf_counter() - began
-            get_s = reader.call("get", meta)
-            touch_s, faults = reader.call("touch")
-            if round_index == 0:
-                measured.checked_rows = reader.call("check", rows, 0)
-            if round_index >= WARM_UP_ROUNDS:
-                measured.put_s.append(put_s)
-                measured.get_s.append(get_s)
-                measured.memcpy_s.append(unit.seconds())
-                touches.append((touch_s, faults))
-            reader.call("drop")
-            client.clear_partition(PARTITION)
-            if round_index == 0:
-                measured.facts["huge_bytes"] = settle(client)
+        meta, faults = put_get_rounds(measured, tq.get_client(), reader, batch, rounds)
         measured.facts["metadata_bytes"] = len(pickle.dumps(meta, protocol=5))
-    measured.add_touches([seconds for seconds, _ in touches])
-    measured.facts["touch_minor_faults"] = statistics.median(faults for _, faults in touches)
+    measured.facts["touch_minor_faults"] = statistics.median(faults)
     return measured
 
 

@@ -22,7 +22,7 @@ from transferqueue.microbench.workload import payload_nbytes, small_batch, workl
 
 SYSTEM = "transferqueue-shm"
 _PARTITION = "tq-bench"
-_WARM_UP_ROUNDS = 3
+WARM_UP_ROUNDS = 3
 _LEAST_STORE_NBYTES = 64 << 20
 _BEGUN_S = 4.0  # the service looks once a second, later where the machine is busy
 _SETTLED_S = 1.4
@@ -59,28 +59,39 @@ def put_get(rows: int, rounds: int, directory: str | None = None) -> Measured:
     """W of `rows` rows: put here, get there, every row compared once; memory is warm from the third round on."""
     batch = workload_w(rows)
     measured = Measured("put_get_w", SYSTEM, payload_nbytes(batch))
+    with opened(3 * measured.nbytes, directory) as (client, reader):
+        put_get_rounds(measured, client, reader, batch, rounds)
+    return measured
+
+
+def put_get_rounds(
+    measured: Measured, client: tq.TransferQueueClient, reader: Consumer, batch: TensorDict, rounds: int
+) -> tuple[tq.BatchMeta, list[int]]:
+    """Adds to `measured` what rounds of put, get and touching every page of `batch` took (`workload_w`, seed 0), after
+    some to warm up. Returns metadata of the batch, whose rows are cleared, and the page faults of each touch."""
     unit = MemcpyUnit(measured.nbytes)
     touches: list[float] = []
-    with opened(3 * measured.nbytes, directory) as (client, reader):
-        for round_index in range(rounds + _WARM_UP_ROUNDS):
-            began = time.perf_counter()
-            meta = client.put(batch, partition_id=_PARTITION)
-            put_s = time.perf_counter() - began
-            get_s = reader.call("get", meta)
-            touch_s, _ = reader.call("touch")
-            if round_index == 0:
-                measured.checked_rows = reader.call("check", rows, 0)
-            if round_index >= _WARM_UP_ROUNDS:
-                measured.put_s.append(put_s)
-                measured.get_s.append(get_s)
-                measured.memcpy_s.append(unit.seconds())
-                touches.append(touch_s)
-            reader.call("drop")
-            client.clear_partition(_PARTITION)
-            if round_index == 0:
-                measured.facts["huge_bytes"] = settle(client)
+    faults: list[int] = []
+    for round_index in range(rounds + WARM_UP_ROUNDS):
+        began = time.perf_counter()
+        meta = client.put(batch, partition_id=_PARTITION)
+        put_s = time.perf_counter() - began
+        get_s = reader.call("get", meta)
+        touch_s, faulted = reader.call("touch")
+        if round_index == 0:
+            measured.checked_rows = reader.call("check", batch.batch_size[0], 0)
+        if round_index >= WARM_UP_ROUNDS:
+            measured.put_s.append(put_s)
+            measured.get_s.append(get_s)
+            measured.memcpy_s.append(unit.seconds())
+            touches.append(touch_s)
+            faults.append(faulted)
+        reader.call("drop")
+        client.clear_partition(_PARTITION)
+        if round_index == 0:
+            measured.facts["huge_bytes"] = settle(client)
     measured.add_touches(touches)
-    return measured
+    return meta, faults
 
 
 def small(rounds: int, directory: str | None = None) -> Measured:
@@ -88,12 +99,12 @@ def small(rounds: int, directory: str | None = None) -> Measured:
     batch = small_batch()
     measured = Measured("small_8x16", SYSTEM, payload_nbytes(batch))
     with opened(0, directory) as (client, reader):
-        for round_index in range(rounds * 30 + _WARM_UP_ROUNDS):
+        for round_index in range(rounds * 30 + WARM_UP_ROUNDS):
             began = time.perf_counter()
             meta = client.put(batch, partition_id=_PARTITION)
             put_s = time.perf_counter() - began
             get_s = reader.call("get", meta)
-            if round_index >= _WARM_UP_ROUNDS:
+            if round_index >= WARM_UP_ROUNDS:
                 measured.put_s.append(put_s)
                 measured.get_s.append(get_s)
             client.clear_samples(meta)
@@ -105,11 +116,11 @@ def single_rows(rounds: int, directory: str | None = None) -> Measured:
     row = TensorDict({"x": torch.zeros(1, 16)}, batch_size=[1])
     measured = Measured("single_row_put", SYSTEM, 64)
     with opened(0, directory) as (client, _):
-        for _ in range(rounds * 100 + _WARM_UP_ROUNDS):
+        for _ in range(rounds * 100 + WARM_UP_ROUNDS):
             began = time.perf_counter()
             client.put(row, partition_id=_PARTITION)
             measured.put_s.append(time.perf_counter() - began)
-    del measured.put_s[:_WARM_UP_ROUNDS]
+    del measured.put_s[:WARM_UP_ROUNDS]
     measured.facts["puts_per_second"] = len(measured.put_s) / sum(measured.put_s)
     return measured
 
