@@ -51,6 +51,7 @@ def test_the_terminal_shows_configuration_progress_and_costs(by_metadata: Finish
 
 def test_metadata_is_all_that_passes_through_the_controller(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
     assert max(by_metadata.controller_nbytes()) < 20_000
+    assert min(by_metadata.controller_nbytes()) > 1_000, "metadata does pass, in whatever form it travels"
     assert min(by_batch.controller_nbytes()) > 2 * max(by_metadata.controller_nbytes())
 
 
