@@ -248,6 +248,12 @@ if TYPE_CHECKING:
         GRPOGroupNSampler as GRPOGroupNSampler,
     )
     from transferqueue.samplers import (
+        RankAwareSampler as RankAwareSampler,
+    )
+    from transferqueue.samplers import (
+        SeqlenBalancedSampler as SeqlenBalancedSampler,
+    )
+    from transferqueue.samplers import (
         SequentialSampler as SequentialSampler,
     )
     from transferqueue.session import (
@@ -303,7 +309,9 @@ _MODULE_OF = {
         ),
         "transferqueue.metadata": "BatchMeta KVBatchMeta",
         "transferqueue.read_report": "ReadReport",
-        "transferqueue.samplers": "BaseSampler GRPOGroupNSampler SequentialSampler",
+        "transferqueue.samplers": (
+            "BaseSampler GRPOGroupNSampler RankAwareSampler SeqlenBalancedSampler SequentialSampler"
+        ),
         "transferqueue.session": "Session attach close get_client init",
     }.items()
     for name in names.split()

@@ -162,8 +162,8 @@ class ConsumptionCalls(RowCalls):
                     if repeated:
                         raise
                     continue
-                # Rows of a repeated answer are consumed already.
-                marks = as_indexes([] if repeated else consumed)
+                # Of a repeated answer those are consumed already that were handed out before; not those that were kept.
+                marks = as_indexes(sorted(set(consumed) & set(ready)) if repeated else consumed)
                 if self._store.task_commit(partition, task, snapshot.task_version, fields, marks, run.state()):
                     return len(ready), meta
                 tries += 1

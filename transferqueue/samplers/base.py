@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 
 class BaseSampler(ABC):
@@ -18,6 +18,9 @@ class BaseSampler(ABC):
 
     Subclasses define `sample`. State that belongs to (partition, task) goes to ``self._states``.
     """
+
+    # Attributes that say how the sampler was configured: no state, so a checkpoint neither holds nor changes them.
+    _configuration: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, Any]] = {}
@@ -48,11 +51,16 @@ class BaseSampler(ABC):
         states: dict[Any, Any] = self._states.setdefault(partition_id, {}).setdefault(task_name, {})
         return states
 
+    def _states_of(self, partition_id: str, task_name: str) -> dict[Any, Any]:
+        """The same to look at; makes none where there is none."""
+        states: dict[Any, Any] = vars(self).get("_states", {}).get(partition_id, {}).get(task_name, {})
+        return states
+
     def has_cached_result(
         self, partition_id: str, task_name: str, sampling_config: Mapping[str, Any] | None = None
     ) -> bool:
-        """Whether the next call with this configuration repeats an earlier answer (rows consumed already), so that it
-        needs no ready rows."""
+        """Whether the next call with this configuration repeats an answer that is decided already: its rows were handed
+        out, or are kept for who asks, so that it needs no other ready rows."""
         return False
 
     def clear_cache(self, partition_id: str) -> None:
@@ -61,7 +69,7 @@ class BaseSampler(ABC):
 
     def save_checkpoint(self) -> dict[str, Any]:
         """A deep copy of the state."""
-        return copy.deepcopy(vars(self))
+        return copy.deepcopy({name: value for name, value in vars(self).items() if name not in self._configuration})
 
     def load_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Takes over a state that `save_checkpoint` gave."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from transferqueue.samplers.base import BaseSampler
 
@@ -18,23 +18,21 @@ class GRPOGroupNSampler(BaseSampler):
         ValueError: `n_samples_per_prompt` is not positive.
     """
 
+    _configuration: ClassVar[tuple[str, ...]] = ("n_samples_per_prompt",)
+
     def __init__(self, n_samples_per_prompt: int = 1) -> None:
         super().__init__()
         if n_samples_per_prompt <= 0:
-            raise ValueError(f"n_samples_per_prompt must be positive, not {n_samples_per_prompt}")
+            raise ValueError(f"n_samples_per_prompt must be positive, got {n_samples_per_prompt}")
         self.n_samples_per_prompt = n_samples_per_prompt
-
-    @staticmethod
-    def _cache_key(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        rank, batch = config.get("dp_rank"), config.get("batch_index")
-        return None if rank is None or batch is None else (rank, batch)
 
     def has_cached_result(
         self, partition_id: str, task_name: str, sampling_config: Mapping[str, Any] | None = None
     ) -> bool:
-        """Whether this rank asked for this batch before."""
-        key = self._cache_key(sampling_config or {})
-        return key is not None and key in self._task_states(partition_id, task_name)
+        """Whether the rows for this rank and batch are decided."""
+        config = sampling_config or {}
+        ranks: dict[Any, dict[Any, Any]] = self._states_of(partition_id, task_name)
+        return config.get("batch_index") in ranks.get(config.get("dp_rank"), {})
 
     def sample(
         self,
@@ -53,14 +51,19 @@ class GRPOGroupNSampler(BaseSampler):
         n = self.n_samples_per_prompt
         if batch_size % n:
             raise ValueError(f"batch_size ({batch_size}) must be a multiple of n_samples_per_prompt ({n})")
-        key = self._cache_key(kwargs)
-        states = self._task_states(partition_id, task_name) if key is not None else {}
-        if key is not None and key in states:
-            return list(states[key]), list(states[key])
-        sampled = self._first_groups(sorted(ready_indexes), batch_size)
-        if key is not None and sampled:
-            states[key] = list(sampled)
-        return sampled, list(sampled)
+        rank, batch = kwargs.get("dp_rank"), kwargs.get("batch_index")
+        if rank is None or batch is None:
+            sampled = self._first_groups(sorted(ready_indexes), batch_size)
+            return sampled, list(sampled)
+        batches: dict[Any, tuple[list[int], list[int]]] = self._states_of(partition_id, task_name).get(rank, {})
+        if batch not in batches:
+            sampled = self._first_groups(sorted(ready_indexes), batch_size)
+            if not sampled:
+                return [], []
+            batches = self._task_states(partition_id, task_name).setdefault(rank, {})
+            batches[batch] = (sampled, list(sampled))
+        sampled, consumed = batches[batch]
+        return list(sampled), list(consumed)
 
     def _first_groups(self, ready: list[int], batch_size: int) -> list[int]:
         n, chosen, at = self.n_samples_per_prompt, list[int](), 0

@@ -17,9 +17,13 @@ from typing import Any
 
 from transferqueue.samplers.base import BaseSampler
 from transferqueue.samplers.grpo_group_n_sampler import GRPOGroupNSampler
+from transferqueue.samplers.rank_aware_sampler import RankAwareSampler
+from transferqueue.samplers.seqlen_balanced_sampler import SeqlenBalancedSampler
 from transferqueue.samplers.sequential_sampler import SequentialSampler
 
-_BUILT_IN: dict[str, type[BaseSampler]] = {kind.__name__: kind for kind in (SequentialSampler, GRPOGroupNSampler)}
+_BUILT_IN: dict[str, type[BaseSampler]] = {
+    kind.__name__: kind for kind in (SequentialSampler, GRPOGroupNSampler, RankAwareSampler, SeqlenBalancedSampler)
+}
 
 
 def make_sampler(sampler: Any) -> BaseSampler:

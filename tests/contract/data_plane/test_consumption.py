@@ -79,6 +79,41 @@ def test_a_sampler_that_makes_no_batch_of_enough_rows_is_named(
         client.get_meta("x", 4, "p", task_name="t", timeout=0)
 
 
+def test_a_balanced_batch_is_split_once_for_all_ranks(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = tq.SeqlenBalancedSampler(dp_size=2)
+    monkeypatch.setattr(client, "_sampler", lambda: sampler)
+    rows = put(client, 8)
+    rows.update_custom_meta([{"total_lengths": length} for length in (900, 800, 7, 6, 50, 40, 3, 2)])
+    client.set_custom_meta(rows)
+
+    def ask(dp_rank: int, batch_index: int) -> list[int]:
+        config = {"dp_rank": dp_rank, "batch_index": batch_index, "task_name": "t", "partition_id": "p"}
+        return [rows.global_indexes.index(row) for row in fetch(client, 2, sampling_config=config)]
+
+    assert ask(0, 0) == [0, 3]
+    assert client.get_consumption_status("t", "p")[1].tolist() == [1, 0, 0, 1, 0, 0, 0, 0]  # type: ignore[union-attr]
+    assert ask(1, 1) == [5, 6], "the rows kept for rank 1 of the first batch are nobody else's"
+    assert ask(1, 0) == [1, 2]
+    assert ask(1, 0) == [1, 2], "asking again repeats"
+    assert ask(0, 1) == [4, 7]
+    assert client.check_consumption_status("t", "p")
+    assert ask(0, 2) == []
+
+
+def test_ranks_that_ask_again_get_their_rows_again(
+    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_sampler", tq.RankAwareSampler)
+    rows = put(client, 4).global_indexes
+    config = {"batch_index": 0, "task_name": "t", "partition_id": "p"}
+    for dp_rank, expected in ((0, rows[:2]), (0, rows[:2]), (1, rows[2:]), (0, rows[:2])):
+        assert fetch(client, 2, sampling_config={"dp_rank": dp_rank, **config}) == expected
+    client.reset_consumption("p", "t")
+    assert fetch(client, 2, sampling_config={"dp_rank": 1, **config}) == rows[:2], "a reset forgets the answers, too"
+
+
 def test_a_fetch_is_woken_by_the_put_that_completes_it(client: TransferQueueClient) -> None:
     put(client, 2)
     later = threading.Timer(0.2, lambda: put(client, 2))
