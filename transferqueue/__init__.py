@@ -59,10 +59,16 @@ if TYPE_CHECKING:
         async_kv_retrieve_meta as async_kv_retrieve_meta,
     )
     from transferqueue.calls import (
+        async_load_checkpoint as async_load_checkpoint,
+    )
+    from transferqueue.calls import (
         async_put as async_put,
     )
     from transferqueue.calls import (
         async_reset_consumption as async_reset_consumption,
+    )
+    from transferqueue.calls import (
+        async_save_checkpoint as async_save_checkpoint,
     )
     from transferqueue.calls import (
         async_set_custom_meta as async_set_custom_meta,
@@ -113,10 +119,16 @@ if TYPE_CHECKING:
         kv_retrieve_meta as kv_retrieve_meta,
     )
     from transferqueue.calls import (
+        load_checkpoint as load_checkpoint,
+    )
+    from transferqueue.calls import (
         put as put,
     )
     from transferqueue.calls import (
         reset_consumption as reset_consumption,
+    )
+    from transferqueue.calls import (
+        save_checkpoint as save_checkpoint,
     )
     from transferqueue.calls import (
         set_custom_meta as set_custom_meta,
@@ -284,11 +296,11 @@ _MODULE_OF = {
             "alloc async_alloc async_check_consumption_status async_check_production_status "
             "async_clear_partition async_clear_samples async_coalesce async_get_consumption_status "
             "async_get_data async_get_meta async_get_partition_list async_get_production_status "
-            "async_kv_retrieve_keys async_kv_retrieve_meta async_put async_reset_consumption "
-            "async_set_custom_meta async_stats async_trim async_wait check_consumption_status "
+            "async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint async_put async_reset_consumption "
+            "async_save_checkpoint async_set_custom_meta async_stats async_trim async_wait check_consumption_status "
             "check_production_status clear_partition clear_samples coalesce get_consumption_status get_data "
-            "get_meta get_partition_list get_production_status kv_retrieve_keys kv_retrieve_meta put "
-            "reset_consumption set_custom_meta stats trim wait"
+            "get_meta get_partition_list get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint put "
+            "reset_consumption save_checkpoint set_custom_meta stats trim wait"
         ),
         "transferqueue.client": "TransferQueueClient",
         "transferqueue.codec": "Jagged",

@@ -135,6 +135,72 @@ class RowListing:
     keys: list[str | None]
     tags: list[bytes]
 
+class SavedSession:
+    """All of a session but its payload, as tables; numbers in them are positions in each other. Strings are the bytes
+    of all of them one after another, and where each ends."""
+
+    def __init__(self) -> None: ...
+    next_row: int  # every index below it has been given out
+    @property
+    def partitions(self) -> list[str]: ...
+    @property
+    def known_fields(self) -> list[list[str]]:
+        """Of each partition: every field that any row of it ever had."""
+    @property
+    def blocks(self) -> Indexes:
+        """int64 [blocks, 4]: partition, rows, nbytes, number of fields."""
+    @property
+    def fields(
+        self,
+    ) -> tuple[Indexes, tuple[npt.NDArray[np.uint8], Indexes], tuple[npt.NDArray[np.uint8], Indexes]]:
+        """Of the blocks one after another: int64 [fields, 5] as in FieldLayout (kind, data_offset, data_nbytes,
+        row_nbytes, offsets_offset), names, schemas."""
+    @property
+    def runs(self) -> Indexes:
+        """int64 [runs, 4]: partition, first row, rows, number of cells; ascending. Every row is in one."""
+    @property
+    def cells(self) -> Indexes:
+        """int64 [cells, 3]: block, row in it of the run's first row, number of fields."""
+    @property
+    def cell_fields(self) -> Indexes:
+        """Of the cells one after another: positions in the fields of the block."""
+    @property
+    def rows(self) -> Indexes:
+        """int64 [rows, 2]: partition, row; those that have a key or tags, ascending."""
+    @property
+    def keys(self) -> tuple[npt.NDArray[np.uint8], Indexes]:
+        """Of `rows`; empty: none."""
+    @property
+    def tags(self) -> tuple[npt.NDArray[np.uint8], Indexes]: ...
+    @property
+    def tasks(self) -> list[tuple[int, str, bytes, Indexes]]:
+        """Partition, name, state of the sampler, int64 [ranges, 2] of consumed rows: first, count."""
+    def set_partitions(self, names: Sequence[str], known_fields: Sequence[Sequence[str]]) -> None: ...
+    def set_blocks(
+        self,
+        blocks: Indexes,
+        fields: Indexes,
+        names: tuple[npt.NDArray[np.uint8], Indexes],
+        schemas: tuple[npt.NDArray[np.uint8], Indexes],
+    ) -> None: ...
+    def set_runs(self, runs: Indexes, cells: Indexes, cell_fields: Indexes) -> None: ...
+    def set_rows(
+        self, rows: Indexes, keys: tuple[npt.NDArray[np.uint8], Indexes], tags: tuple[npt.NDArray[np.uint8], Indexes]
+    ) -> None: ...
+    def add_task(self, partition: int, name: str, sampler_state: bytes, consumed: Indexes) -> None: ...
+
+class SessionSnapshot:
+    """A whole session as it was at one commit; its blocks are leased while this lives and is not released."""
+
+    @property
+    def session(self) -> SavedSession: ...
+    @property
+    def parts(self) -> Indexes:
+        """int64 [parts, 4]: block, offset in the saved block, offset in the block as it lies, nbytes; all its bytes."""
+    def address(self, block: int, offset: int, nbytes: int) -> int:
+        """Where bytes of a block lie, by their offset in the block as it lies; read-only."""
+    def release(self) -> None: ...
+
 class TaskSnapshot:
     partition_found: bool
     task_version: int
@@ -188,6 +254,14 @@ class Store:
         when missing; neither: `count` new rows. Makes producer mappings private first."""
     def move(self, source: Resolved, reservation: Reservation, fields: Sequence[FieldLayout]) -> int:
         """Compare-and-set publication of a rewritten copy (coalesce). Returns cells moved."""
+
+    # the whole session
+    def save(self) -> SessionSnapshot: ...
+    def reserve_all(self, sizes: Indexes) -> list[Reservation]:
+        """One reservation a size, or StorageFullError and none. Does not wait."""
+    def load(self, session: SavedSession, reservations: Sequence[Reservation]) -> None:
+        """One commit: all rows of the session are replaced, block i of `session` lies in reservation i. ValueError: not
+        the tables of a session. On an error nothing changed."""
 
     # gets
     def resolve(

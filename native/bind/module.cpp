@@ -20,6 +20,8 @@ NB_MODULE(_native, module) {
   tq::bind::bind_row_listing(module);
   tq::bind::bind_task_snapshot(module);
   tq::bind::bind_task_lock(module);
+  tq::bind::bind_saved_session(module);
+  tq::bind::bind_session_snapshot(module);
   tq::bind::bind_store(module);
   tq::bind::bind_pause(module);
   tq::bind::bind_measure(module);

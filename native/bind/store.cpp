@@ -132,6 +132,7 @@ void bind_store(nb::module_& module) {
           nb::arg("partition").none());
   bind_store_rows(store);
   bind_store_service(store);
+  bind_store_checkpoint(store);
 }
 
 }  // namespace tq::bind

@@ -15,6 +15,7 @@ from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.samplers.base import BaseSampler
 from transferqueue.samplers.registry import load_sampler
 from transferqueue.storage.attachment import Attachment
+from transferqueue.storage.loaded_sessions import read_loaded_sessions
 from transferqueue.tag_maps import TagDecoder
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class ClientCore:
 
     def _check_session(self, metadata: BatchMeta | KVBatchMeta) -> None:
         if metadata.session is not None and metadata.session != self.session:
+            if metadata.session in read_loaded_sessions(self._attachment.paths):
+                return
             raise SessionNotFoundError(
                 f"the metadata belongs to session {metadata.session!r}, this client to session {self.session!r}: "
                 "global indexes of one mean nothing in the other",

@@ -67,6 +67,11 @@ class SessionPaths:
         return f"{self.directory}/session.json.hidden"
 
     @property
+    def loaded_sessions(self) -> str:
+        """See `loaded_sessions.py`; there only after a checkpoint was loaded."""
+        return f"{self.directory}/loaded-sessions.json"
+
+    @property
     def service_lock(self) -> str:
         return f"{self.directory}/service.lock"
 

@@ -193,11 +193,7 @@ Index::ClearResult Index::clear_partition(const std::string& name) {
     cleared.partition_found = true;
     cleared.rows = partition->record.rows;
     id = partition->id;
-    txn.erase(Key(Table::partition_names).name(name));
-    txn.erase(Key(Table::partitions).u32(id));
-    txn.put(Key(Table::doomed_partitions).u32(id), {});
-    txn.counters.rows -= cleared.rows;
-    txn.counters.partitions -= 1;
+    doom_partition(txn, *partition);
     return cleared;
   });
   if (result.partition_found) {

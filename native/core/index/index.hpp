@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/gate.hpp"
+#include "core/index/saved_session.hpp"
 #include "core/types.hpp"
 
 namespace tq {
@@ -200,6 +201,29 @@ class Index {
                    const std::string& sampler_state);
   // nullopt task: every task of the partition.
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
+
+  // ---- the whole session ---------------------------------------------------------------------------------------
+  // `blocks[i]` is where `session.blocks[i]` lies, and `parts` are its bytes: [offset, offset + nbytes) of the saved block is
+  // [source_offset, ...) of the published one. Ascending by block.
+  struct SavedPart {
+    std::int64_t block = 0;
+    std::int64_t offset = 0;
+    std::int64_t source_offset = 0;
+    std::int64_t nbytes = 0;
+  };
+  struct Snapshot {
+    SavedSession session;
+    std::vector<BlockInfo> blocks;
+    std::vector<SavedPart> parts;
+  };
+  // One transaction. `lease` is called inside it with every published block, ascending, before anything is listed; nullopt
+  // when it says false (a block was retired since).
+  std::optional<Snapshot> save(const std::function<bool(const std::vector<BlockRef>&)>& lease, bool in_write_txn = false);
+  // One commit: all partitions are doomed (see clear_partition; finish_clears removes their records) and those of `saved` are
+  // in their place, block i in reservation i. Indexes are those of `saved`, and no lower ones are given out from then on.
+  void replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner);
+  // A reservation becomes several, side by side; sizes are multiples of 64. What is left over is free.
+  std::vector<Reservation> split(const Reservation& whole, OwnerId owner, const std::vector<std::uint64_t>& sizes);
 
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };

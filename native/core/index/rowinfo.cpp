@@ -50,6 +50,21 @@ bool RowInfoReader::seek(RowIndex row) {
   return true;
 }
 
+std::optional<RowIndex> RowInfoReader::next_named(RowIndex row) {
+  if (!covers(row) && !seek(row)) {
+    if (!accept(cursor_.seek(chunk_key(partition_, row)))) return std::nullopt;
+    row = start_;
+  }
+  for (;;) {
+    for (; row < start_ + count_; ++row) {
+      stand_on(row - start_);
+      if (!key_.empty() || !tags_.empty()) return row;
+    }
+    if (!accept(cursor_.next())) return std::nullopt;
+    row = start_;
+  }
+}
+
 void RowInfoWriter::finish_chunk() {
   if (ends_.empty()) return;
   Writer out;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ class RowInfoReader {
   RowInfoReader(const Txn& txn, PartitionId partition) : cursor_(txn, Table::rowinfo), partition_(partition) {}
   // Whether a chunk covers the row; else key() and tags() are empty.
   bool seek(RowIndex row);
+  // Stands on the first row at or after `row` that has a key or tags; nullopt: there is none.
+  std::optional<RowIndex> next_named(RowIndex row);
   std::string_view key() const { return key_; }
   std::string_view tags() const { return tags_; }
 

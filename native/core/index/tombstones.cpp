@@ -7,6 +7,14 @@ BitmapPlace place_of(PartitionId partition) { return {Table::doomed_rows, partit
 
 }  // namespace
 
+void doom_partition(WriteTxn& txn, const Partition& partition) {
+  txn.erase(Key(Table::partition_names).name(partition.record.name));
+  txn.erase(Key(Table::partitions).u32(partition.id));
+  txn.put(Key(Table::doomed_partitions).u32(partition.id), {});
+  txn.counters.rows -= partition.record.rows;
+  txn.counters.partitions -= 1;
+}
+
 std::int64_t doom_rows(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments) {
   return change_bitmaps(txn, place_of(partition), segments, [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
 }

@@ -20,6 +20,7 @@
 #include "core/store/client_report.hpp"
 #include "core/store/pending_block.hpp"
 #include "core/store/resolved.hpp"
+#include "core/store/session_snapshot.hpp"
 #include "core/types.hpp"
 
 namespace tq {
@@ -80,6 +81,13 @@ class Store {
   // Held by the calling thread, which also lets go of it. `interrupted`: see robust_lock.hpp.
   std::unique_ptr<TaskLock> lock_task(const std::string& partition, const std::string& task, double timeout_s,
                                       robust_lock::Interrupted interrupted);
+
+  // The whole session at one snapshot, all its blocks leased. The check after leasing is that of resolve.
+  std::shared_ptr<SessionSnapshot> save();
+  // One block a size, or none at all: Error(storage_full). Does not wait.
+  std::vector<std::shared_ptr<PendingBlock>> reserve_all(const std::vector<std::uint64_t>& sizes);
+  // One commit puts `session` in the place of all rows, its i-th block in blocks[i]. On an error nothing changed.
+  void load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks);
 
   // nullopt: the session's own word, bumped by every commit.
   std::uint32_t wake_word(const std::optional<std::string>& partition);

@@ -1,0 +1,7 @@
+"""A session's rows on disk: Arrow IPC files and a manifest, written and read as a whole. `docs/checkpoint.md` has the
+format."""
+
+from __future__ import annotations
+
+from transferqueue.checkpoint.load import load as load
+from transferqueue.checkpoint.save import save as save

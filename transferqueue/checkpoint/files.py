@@ -1,0 +1,116 @@
+"""A checkpoint's files, opened once: what is verified is what is read, whatever happens to their names meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import types
+from pathlib import Path
+from typing import Any
+
+from transferqueue.checkpoint.directories import put_back
+from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.manifest import FILES, MANIFEST, Manifest, parse_manifest
+from transferqueue.errors import CorruptSegmentError
+
+_READ_NBYTES = 16 << 20
+_MAX_MANIFEST_NBYTES = 64 << 20
+
+
+class CheckpointFiles:
+    """The open files of one checkpoint; a context manager that closes them.
+
+    Attributes:
+        manifest: what `metadata.json` says.
+        owners: user ids of the files.
+
+    Raises:
+        FileNotFoundError: no such directory, or no ``metadata.json`` or other file in it.
+        CorruptSegmentError, LayoutMismatchError: see `parse_manifest`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fds: dict[str, int] = {}
+        put_back(directory)
+        try:
+            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "there is no checkpoint", str(directory)) from None
+        try:
+            self._open(folder, MANIFEST)
+            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST))
+            for name in FILES:
+                self._open(folder, name)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(folder)
+        self.owners = {os.fstat(fd).st_uid for fd in self._fds.values()}
+
+    def path(self, name: str) -> str:
+        """For messages."""
+        return str(self._directory / name)
+
+    def verify(self) -> None:
+        """Reads all files and compares sizes and checksums.
+
+        Raises:
+            CorruptSegmentError: names the first file that is not as it was written.
+        """
+        buffer = bytearray(_READ_NBYTES)
+        view = memoryview(buffer)
+        for name, facts in self.manifest.files.items():
+            fd, path = self._fds[name], self.path(name)
+            found = os.fstat(fd).st_size
+            if found != facts.nbytes:
+                raise CorruptSegmentError(
+                    f"{path} has {found} bytes, not the {facts.nbytes} that were written: it was truncated or changed",
+                    path=path,
+                )
+            checksum, at = new_checksum(), 0
+            while count := os.preadv(fd, [buffer], at):
+                checksum.update(view[:count])
+                at += count
+            if checksum.hexdigest() != facts.xxh3_128:
+                raise CorruptSegmentError(
+                    f"{path} is damaged: its bytes do not have the checksum that was written", path=path
+                )
+
+    def reader(self, name: str) -> Any:
+        """Arrow's reader of a file."""
+        file = os.fdopen(os.dup(self._fds[name]), "rb", buffering=0)
+        file.seek(0)
+        return pyarrow().ipc.open_file(pyarrow().PythonFile(file, mode="r"))
+
+    def close(self) -> None:
+        """Idempotent."""
+        fds, self._fds = self._fds, {}
+        for fd in fds.values():
+            os.close(fd)
+
+    def _open(self, folder: int, name: str) -> None:
+        try:
+            # A fifo in the place of a file would block, a link could lead anywhere.
+            self._fds[name] = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT, f"this is no whole checkpoint, it has no {name}", self.path(name)
+            ) from None
+
+    def _manifest_bytes(self) -> bytes:
+        raw = os.pread(self._fds[MANIFEST], _MAX_MANIFEST_NBYTES + 1, 0)
+        if len(raw) > _MAX_MANIFEST_NBYTES:
+            raise CorruptSegmentError(
+                f"{self.path(MANIFEST)} is larger than a manifest may be", path=self.path(MANIFEST)
+            )
+        return raw
+
+    def __enter__(self) -> CheckpointFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()

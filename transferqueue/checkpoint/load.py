@@ -1,0 +1,124 @@
+"""Loading: everything is verified, then brought into fresh blocks, then one commit puts it in the place of what was
+there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from transferqueue import _native
+from transferqueue.checkpoint.directories import resolved
+from transferqueue.checkpoint.files import CheckpointFiles
+from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.manifest import PAYLOAD, TABLES
+from transferqueue.checkpoint.payload import copy_fragments
+from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled_tables
+from transferqueue.checkpoint.tables import from_tables
+from transferqueue.errors import CorruptSegmentError, TransferQueueError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load tells its caller: sessions whose metadata means the loaded rows, and the saver's own metadata."""
+
+    sessions: tuple[str, ...]
+    user_metadata: Any
+
+
+def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> Loaded:
+    """Replaces all rows of the store's session by those of a checkpoint.
+
+    Until the last step, which is one commit, nothing that a reader of the session sees changes; views held stay.
+
+    Args:
+        allow_pickle: whether values that only pickle keeps may be among what is loaded. None: if the files are this
+            user's own (or root's).
+
+    Raises:
+        FileNotFoundError, CorruptSegmentError, LayoutMismatchError: see `CheckpointFiles`.
+        PickleNotAllowedError: see `allow_pickle`.
+        StorageFullError: no room for it beside what the session holds.
+        ImportError: pyarrow or xxhash is missing.
+    """
+    pyarrow(), new_checksum()
+    with CheckpointFiles(resolved(directory)) as files:
+        files.verify()
+        if allow_pickle is None:
+            allow_pickle = files.owners <= {0, os.geteuid()}
+        session = _session(files)
+        if not allow_pickle:
+            refuse_pickled_tables(session, str(directory))
+        with _reserved(store, session) as reservations:
+            _copy(files, session, reservations)
+            if not allow_pickle:
+                refuse_pickled_rows(session, reservations, str(directory))
+            with _as_corruption(files, "its tables contradict each other"):
+                store.load(session, reservations)
+        manifest = files.manifest
+        return Loaded((manifest.session, *manifest.earlier_sessions), manifest.user_metadata)
+
+
+@contextmanager
+def _as_corruption(files: CheckpointFiles, what: str, name: str = "") -> Iterator[None]:
+    """Whatever a file that is not what its checksum promises makes of the libraries that read it."""
+    try:
+        yield
+    except TransferQueueError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        AttributeError,
+        pyarrow().ArrowException,
+    ) as error:
+        path = files.path(name)
+        raise CorruptSegmentError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
+
+
+def _session(files: CheckpointFiles) -> _native.SavedSession:
+    tables = {}
+    for name in TABLES:
+        with _as_corruption(files, "it is no table of a checkpoint", f"{name}.arrow"):
+            tables[name] = files.reader(f"{name}.arrow").read_all()
+    with _as_corruption(files, "its tables are not those of a session"):
+        return from_tables(tables, files.manifest.next_row)
+
+
+@contextmanager
+def _reserved(store: _native.Store, session: _native.SavedSession) -> Iterator[list[_native.Reservation]]:
+    """Room for every block; given back when the block raises."""
+    reservations = store.reserve_all(np.ascontiguousarray(session.blocks[:, 2]))
+    try:
+        yield reservations
+    except BaseException:
+        for reservation in reservations:
+            reservation.abandon()
+        raise
+
+
+def _copy(files: CheckpointFiles, session: _native.SavedSession, reservations: list[_native.Reservation]) -> None:
+    name = f"{PAYLOAD}.arrow"
+    copied = np.zeros(len(reservations), np.int64)
+    with _as_corruption(files, "it holds no bytes of blocks", name):
+        reader = files.reader(name)
+        for number in range(reader.num_record_batches):
+            copy_fragments(reader.get_batch(number), reservations, copied)
+        if int(copied.sum()) != files.manifest.payload_nbytes or not _is_whole(session, copied):
+            raise ValueError("bytes of some blocks are missing")
+
+
+def _is_whole(session: _native.SavedSession, copied: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
+    """Whether every block got at least the bytes of its fields (offsets of ragged ones apart)."""
+    blocks, fields = session.blocks, session.fields[0]
+    of_block = np.repeat(np.arange(len(blocks)), blocks[:, 3])
+    wanted = np.zeros(len(blocks), np.int64)
+    np.add.at(wanted, of_block, fields[:, 2])
+    return bool((copied >= wanted).all())

@@ -1,0 +1,126 @@
+"""`metadata.json`: what is in a checkpoint's directory, and by which rules it was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from transferqueue.checkpoint.libraries import new_checksum
+from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
+
+MANIFEST = "metadata.json"
+FORMAT = "transferqueue-shm checkpoint"
+FORMAT_VERSION = 1
+TABLES = ("partitions", "blocks", "fields", "runs", "cells", "rows", "tasks")
+PAYLOAD = "payload"
+FILES = tuple(f"{name}.arrow" for name in (*TABLES, PAYLOAD))
+
+
+class FileFacts(msgspec.Struct, frozen=True):
+    """Size and checksum of one file."""
+
+    nbytes: int
+    xxh3_128: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """`metadata.json`.
+
+    Attributes:
+        session: the session that was saved, and `earlier_sessions` those that it had been loaded from: metadata that
+            names one of them means these rows.
+        created_at: UTC, ISO 8601.
+        storage_saved: whether the payload is in it. Always: a store in memory has no other copy.
+        user_metadata: what the caller gave.
+        next_row: no index below it will be given out again.
+        files: by name.
+    """
+
+    format: str
+    format_version: int
+    library_version: str
+    session: str
+    earlier_sessions: list[str]
+    created_at: str
+    storage_saved: bool
+    user_metadata: Any
+    next_row: int
+    rows: int
+    payload_nbytes: int
+    files: dict[str, FileFacts]
+
+    def encode(self) -> bytes:
+        """The file's bytes, with a checksum of its own."""
+        plain = msgspec.to_builtins(self)
+        return json.dumps({**plain, "checksum": _checksum(plain)}, indent=2, ensure_ascii=True).encode()
+
+
+def _checksum(plain: dict[str, Any]) -> str:
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    checksum = new_checksum()
+    checksum.update(canonical.encode())
+    return str(checksum.hexdigest())
+
+
+def check_user_metadata(metadata: Any) -> None:
+    """Whether JSON gives `metadata` back as it is.
+
+    Raises:
+        TypeError, ValueError: it holds something else than JSON values (None, bool, numbers, str, lists, dicts with str
+            keys), or NaN.
+    """
+    try:
+        back = json.loads(json.dumps(metadata, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise type(error)(f"metadata of a checkpoint must be JSON values: {error}") from None
+    if back != metadata:
+        raise TypeError(
+            "metadata of a checkpoint must be JSON values, and JSON would not give this back as it is: names in its "
+            "dicts that are no strings, or tuples instead of lists"
+        )
+
+
+def parse_manifest(raw: bytes, path: str) -> Manifest:
+    """The manifest in `raw`.
+
+    Raises:
+        CorruptSegmentError: damaged, or names files that no checkpoint has.
+        LayoutMismatchError: of another format, or of a version that this build does not read.
+    """
+    try:
+        plain = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise CorruptSegmentError(f"{path} is no JSON: {error}", path=path) from None
+    found = plain.get("format") if isinstance(plain, dict) else None
+    if found != FORMAT:
+        raise LayoutMismatchError(
+            f"{path} is not of a checkpoint of this library: its format is {found!r}, not {FORMAT!r}",
+            expected=FORMAT,
+            found=found,
+            path=path,
+        )
+    version = plain.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise LayoutMismatchError(
+            f"{path} is of format version {version!r}; this build reads version {FORMAT_VERSION}. Load it with the "
+            f"library that wrote it ({plain.get('library_version')!r})",
+            expected=FORMAT_VERSION,
+            found=version,
+            path=path,
+        )
+    stated = plain.pop("checksum", None)
+    if stated != _checksum(plain):
+        raise CorruptSegmentError(
+            f"{path} is damaged: its content does not have the checksum that it states", path=path
+        )
+    try:
+        manifest = msgspec.convert(plain, Manifest, strict=True)
+    except msgspec.ValidationError as error:
+        raise CorruptSegmentError(f"{path} is no manifest: {error}", path=path) from None
+    if sorted(manifest.files) != sorted(FILES):
+        raise CorruptSegmentError(
+            f"{path} lists other files than a checkpoint has: {sorted(manifest.files)}", path=path
+        )
+    return manifest

@@ -1,0 +1,111 @@
+"""Saving: one snapshot, leased; then its tables and its bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata as distributions
+from pathlib import Path
+from typing import Any
+
+from transferqueue import _native
+from transferqueue.checkpoint import payload
+from transferqueue.checkpoint.directories import resolved, written_beside
+from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    PAYLOAD,
+    FileFacts,
+    Manifest,
+    check_user_metadata,
+)
+from transferqueue.checkpoint.sinks import HashingFile
+from transferqueue.checkpoint.tables import to_tables
+
+
+def save(
+    store: _native.Store,
+    directory: str | os.PathLike[str],
+    *,
+    session: str,
+    earlier_sessions: Sequence[str] = (),
+    user_metadata: Any = None,
+) -> None:
+    """Writes all rows of the store's session to `directory`, which appears, or is replaced, as a whole.
+
+    Raises:
+        TypeError, ValueError: `user_metadata` is not JSON. ImportError: pyarrow or xxhash is missing.
+        FileExistsError, BlockingIOError, OSError: see `written_beside`. Nothing is left behind.
+    """
+    check_user_metadata(user_metadata)
+    pyarrow(), new_checksum()  # said before anything is made
+    with written_beside(resolved(directory)) as temporary:
+        snapshot = store.save()
+        try:
+            files = _write_files(snapshot, temporary)
+            saved = snapshot.session
+            _write_manifest(
+                temporary,
+                Manifest(
+                    format=FORMAT,
+                    format_version=FORMAT_VERSION,
+                    library_version=_library_version(),
+                    session=session,
+                    earlier_sessions=list(earlier_sessions),
+                    created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                    storage_saved=True,
+                    user_metadata=user_metadata,
+                    next_row=saved.next_row,
+                    rows=int(saved.runs[:, 2].sum()),
+                    payload_nbytes=int(snapshot.parts[:, 3].sum()),
+                    files=files,
+                ),
+            )
+        finally:
+            snapshot.release()
+
+
+def _write_files(snapshot: _native.SessionSnapshot, directory: Path) -> dict[str, FileFacts]:
+    files = {}
+    for name, table in to_tables(snapshot.session).items():
+        files[f"{name}.arrow"] = _write(directory / f"{name}.arrow", table.schema, table.to_batches())
+    files[f"{PAYLOAD}.arrow"] = _write(
+        directory / f"{PAYLOAD}.arrow", payload.schema(), payload.payload_batches(snapshot)
+    )
+    return files
+
+
+def _write(path: Path, schema: Any, batches: Iterable[Any]) -> FileFacts:
+    arrow = pyarrow()
+    with _closed_at_last(HashingFile(str(path))) as file:
+        sink = arrow.PythonFile(file, mode="w")
+        options = arrow.ipc.IpcWriteOptions(unify_dictionaries=True)
+        with arrow.ipc.new_file(sink, schema, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return file.finish()
+
+
+@contextlib.contextmanager
+def _closed_at_last(file: HashingFile) -> Iterator[HashingFile]:
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _write_manifest(directory: Path, manifest: Manifest) -> None:
+    with _closed_at_last(HashingFile(str(directory / MANIFEST))) as file:
+        file.write(manifest.encode())
+        file.finish()
+
+
+def _library_version() -> str:
+    try:
+        return distributions.version("transferqueue-shm")
+    except distributions.PackageNotFoundError:  # a source tree on the path
+        return "0+unknown"

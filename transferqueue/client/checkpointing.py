@@ -1,0 +1,72 @@
+"""Saving a session's rows to disk, and putting saved ones in their place."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from transferqueue import checkpoint
+from transferqueue.aio import asynchronous
+from transferqueue.client.coalescing import CoalesceCalls
+from transferqueue.storage.loaded_sessions import read_loaded_sessions, write_loaded_sessions
+
+
+class CheckpointCalls(CoalesceCalls):
+    """Part of `TransferQueueClient`."""
+
+    def save_checkpoint(
+        self, dir: str | os.PathLike[str], *, include_storage: bool = True, metadata: Any = None
+    ) -> None:
+        """Writes all rows of the session to a directory: fields, keys, tags, what was produced and consumed, the states
+        of samplers. Claims are not saved: a claimed row is unconsumed after a load.
+
+        Rows are those of one moment, however long writing takes and whatever producers do meanwhile: a put is in it
+        whole or not at all. The bytes are written from shared memory as they lie there; what is cleared meanwhile is
+        kept until they are written. The directory appears, or takes the place of an older checkpoint, in one step;
+        after an error or a crash the older one stands.
+
+        Args:
+            dir: made with its parents; a directory with other things in it is refused.
+            include_storage: False is overridden: a session's memory holds the only copy of the fields.
+            metadata: JSON values of your own, given back by `load_checkpoint`.
+
+        Raises:
+            TypeError, ValueError: `metadata` is not JSON.
+            FileExistsError: `dir` is something else than a checkpoint. BlockingIOError: somebody else saves to it now.
+            ImportError: pyarrow or xxhash is missing (``pip install 'transferqueue-shm[checkpoint]'``).
+            OSError: of the file system, for instance a full disk. Nothing is left behind.
+        """
+        store = self._open()
+        paths = self._attachment.paths
+        earlier = read_loaded_sessions(paths)
+        checkpoint.save(store, dir, session=self.session, earlier_sessions=earlier, user_metadata=metadata)
+
+    def load_checkpoint(self, dir: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> Any:
+        """Puts the rows of a checkpoint in the place of all rows of the session; returns the `metadata` saved with it.
+
+        Rows keep their global indexes, so metadata made before the save is valid again, also in another session;
+        indexes that the saved session had given out are not given out again. Everything is verified, and brought into
+        memory beside what is there, before one commit switches: until then, and after any error, readers see the
+        session as it was. Views that anybody holds stay as they are. Rows put by others while the load runs are
+        replaced as well: stop producers first.
+
+        Args:
+            dir: what `save_checkpoint` wrote.
+            allow_pickle: whether values that only pickle keeps may be loaded. None: if the files are your own; for
+                those of another user it takes True, since unpickling runs their writer's code.
+
+        Raises:
+            FileNotFoundError: no such directory, or no ``metadata.json`` in it.
+            CorruptSegmentError: a file is damaged or truncated; names it.
+            LayoutMismatchError: of another format or version.
+            PickleNotAllowedError: see `allow_pickle`.
+            StorageFullError: no room for the checkpoint beside what the session holds; clear partitions first.
+            ImportError: as in `save_checkpoint`.
+        """
+        store = self._open()
+        loaded = checkpoint.load(store, dir, allow_pickle=allow_pickle)
+        write_loaded_sessions(self._attachment.paths, loaded.sessions)
+        return loaded.user_metadata
+
+    async_save_checkpoint = asynchronous(save_checkpoint)
+    async_load_checkpoint = asynchronous(load_checkpoint)

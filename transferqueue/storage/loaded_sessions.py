@@ -1,0 +1,30 @@
+"""Which other sessions' metadata means rows of this one: those of the checkpoint that was loaded into it.
+
+A checkpoint restores rows under their indexes, so metadata made before it was saved stays valid, also in a session of
+another name. Kept in a file of the session's directory, for all its processes; read only when metadata names another
+session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from transferqueue.storage.names import SessionPaths
+
+
+def write_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> None:
+    """Replaces what was there, in one step."""
+    temporary = f"{paths.loaded_sessions}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump([name for name in dict.fromkeys(names) if name != paths.name], file)
+    os.replace(temporary, paths.loaded_sessions)
+
+
+def read_loaded_sessions(paths: SessionPaths) -> tuple[str, ...]:
+    """Names, the one that was saved first; none when nothing was loaded."""
+    try:
+        with open(paths.loaded_sessions, encoding="utf-8") as file:
+            return tuple(json.load(file))
+    except FileNotFoundError:
+        return ()
