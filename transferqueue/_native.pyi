@@ -60,9 +60,20 @@ class Reservation:
         """Gives the extent a shared writable mapping of its own, whose tensors may outlive commit or abort."""
     def producer_tensor(self, offset: int, nbytes: int) -> Any:
         """DLPack capsule (uint8, 1-D) on that mapping; counted while alive."""
+    def producer_tensors(self, plan: TensorPlan) -> dict[str, Any]:
+        """One tensor a column of the plan, on that mapping, which is made; each counted while alive."""
     def producer_tensors_alive(self) -> int: ...
     def abandon(self) -> None:
         """Gives the space back now, or when the last producer tensor dies."""
+
+class TensorPlan:
+    """The tensors over a block, described once for all allocations of one kind."""
+
+    columns: list[tuple[str, int, int, tuple[int, ...], int]]
+    def __init__(
+        self, adopt: Callable[[Any], Any], columns: Sequence[tuple[str, int, int, tuple[int, ...], int]]
+    ) -> None:
+        """Columns: name, DLPack type code, bits, shape, offset in the block. `adopt(capsule)` returns a tensor."""
 
 class ColumnTypes:
     """How fields are read whole, by the bytes of their schema; asked of `describe` once per schema."""
@@ -127,7 +138,10 @@ class Resolved:
 class PublishResult:
     partition_id: int
     partition_version: int
-    indexes: Indexes
+    indexes: Indexes  # read-only
+
+def distinct(indexes: Indexes) -> bool:
+    """Whether no index stands there twice."""
 
 class RowListing:
     partition_found: bool

@@ -5,25 +5,40 @@ from __future__ import annotations
 import contextlib
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from torch.utils.dlpack import from_dlpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from transferqueue._native import FieldLayout
-from transferqueue.codec import plan_put
+from transferqueue.codec import PutPlan, plan_put
 from transferqueue.codec.alloc_plan import AllocPlan
+from transferqueue.codec.dlpack import from_dlpack
 from transferqueue.errors import SchemaMismatchError, name_some
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
-    from transferqueue._native import Reservation
+    from transferqueue._native import PublishResult, Reservation
+    from transferqueue.codec.block_plan import BlockPlan
 
 Meta = TypeVar("Meta")
-# publish(reservation, layouts, schemas, batch info, tags), then () -> metadata
-Publish = Callable[["Reservation", list[FieldLayout], dict[str, bytes], dict[str, Any], Any], Callable[[], Meta]]
-Reserve = Callable[[int], "Reservation"]
+Answer = TypeVar("Answer", covariant=True)
+
+
+class TargetRows(Protocol[Answer]):
+    """The rows that an allocation is for, and how they are stored."""
+
+    def room(self, nbytes: int) -> Reservation:
+        """More room than was reserved."""
+        ...
+
+    def publish(self, reservation: Reservation, layouts: list[FieldLayout], tags: Any) -> PublishResult:
+        """Commits."""
+        ...
+
+    def metadata(self, done: PublishResult, plans: Sequence[BlockPlan], info: Mapping[str, Any], tags: Any) -> Answer:
+        """What the caller gets for what was committed: the fields of `plans` on the rows."""
+        ...
+
 
 _PAGE = 4096
 _SLACK_FROM_NBYTES = 64 << 10
@@ -53,11 +68,12 @@ class Allocation(Generic[Meta]):
     Until then the rows do not exist for anybody else. As a context manager it commits, or aborts on an exception.
     """
 
-    def __init__(self, plan: AllocPlan, reservation: Reservation, reserve: Reserve, publish: Publish[Meta]) -> None:
+    __slots__ = ("__weakref__", "_data", "_meta", "_pid", "_plan", "_reservation", "_rows", "_state")
+
+    def __init__(self, plan: AllocPlan, reservation: Reservation, rows: TargetRows[Meta]) -> None:
         self._plan = plan
         self._reservation = reservation
-        self._reserve = reserve
-        self._publish = publish
+        self._rows = rows
         self._data: TensorDictBase | None = plan.tensors(reservation)
         self._pid = os.getpid()
         self._state = "open"
@@ -100,32 +116,20 @@ class Allocation(Generic[Meta]):
             StaleMetadataError: a row was cleared meanwhile; nothing is stored.
         """
         self._check_open()
-        added = None if extra is None else plan_put(extra, self._plan.n_rows)
-        if added is not None:
-            clash = {layout.name for layout in added.layouts} & {layout.name for layout in self._plan.layouts}
-            if clash:
-                raise SchemaMismatchError(
-                    f"extra has fields that the allocation has too: {name_some(sorted(clash))}",
-                    fields=tuple(sorted(clash)),
-                )
-        layouts = list(self._plan.layouts)
-        schemas = dict(self._plan.schemas)
-        info: dict[str, Any] = {}
+        plan, reservation = self._plan, self._reservation
+        added = None if extra is None else self._planned_extra(extra)
         try:
-            self._plan.finish(self._reservation)
-            reservation = self._reservation
+            plan.finish(reservation)
+            layouts = plan.layouts
             if added is not None and added.nbytes:
-                base = _page_end(self._plan.nbytes)
+                base = _page_end(plan.nbytes)
                 if base + added.nbytes > reservation.nbytes:
-                    reservation = self._copy_to(self._reserve(base + added.nbytes))
+                    reservation = self._copy_to(self._rows.room(base + added.nbytes))
                 added.write(_Behind(reservation, base))  # type: ignore[arg-type]  # writes through two methods only
-                layouts += [_moved(layout, base) for layout in added.layouts]
-                schemas |= added.schemas
-            if added is not None:
-                info = added.batch_info
+                layouts = layouts + [_moved(layout, base) for layout in added.layouts]
             # Dropped first: tensors that nobody else holds need no remapping.
             self._data = None
-            finish = self._publish(reservation, layouts, schemas, info, tags)
+            done = self._rows.publish(reservation, layouts, tags)
             self._state = "committed"
         except BaseException:
             self.abort()
@@ -133,8 +137,9 @@ class Allocation(Generic[Meta]):
         if reservation is not self._reservation:
             self._reservation.abandon()
         # The rows are there, whatever becomes of the answer.
-        self._meta = finish()
-        return self._meta
+        plans = (plan,) if added is None else (plan, added)
+        self._meta = meta = self._rows.metadata(done, plans, {} if added is None else added.batch_info, tags)
+        return meta
 
     def abort(self) -> None:
         """Gives the space back: at once, or when the last tensor of the allocation dies. Idempotent."""
@@ -142,6 +147,15 @@ class Allocation(Generic[Meta]):
             self._state = "aborted"
             self._data = None
             give_up(self._reservation)
+
+    def _planned_extra(self, extra: TensorDictBase | Mapping[str, Any]) -> PutPlan:
+        added = plan_put(extra, self._plan.n_rows)
+        clash = {layout.name for layout in added.layouts} & {layout.name for layout in self._plan.layouts}
+        if clash:
+            raise SchemaMismatchError(
+                f"extra has fields that the allocation has too: {name_some(sorted(clash))}", fields=tuple(sorted(clash))
+            )
+        return added
 
     def _copy_to(self, reservation: Reservation) -> Reservation:
         source = from_dlpack(self._reservation.producer_tensor(0, self._plan.nbytes))

@@ -33,14 +33,24 @@ inline std::vector<std::int64_t> to_vector(const IndexesArgument& array) {
   return result;
 }
 
-template <typename T>
-Array<T> to_array(std::vector<T> values) {
+template <typename Result, typename T>
+Result owning_array(std::vector<T> values) {
   auto owned = std::make_unique<std::vector<T>>(std::move(values));
   T* data = owned->data();
   const std::size_t size = owned->size();
   const nanobind::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   (void)owned.release();
-  return Array<T>(data, {size}, owner);
+  return Result(data, {size}, owner);
+}
+
+template <typename T>
+Array<T> to_array(std::vector<T> values) {
+  return owning_array<Array<T>>(std::move(values));
+}
+
+template <typename T>
+Array<const T> to_read_only_array(std::vector<T> values) {
+  return owning_array<Array<const T>>(std::move(values));
 }
 
 // Row-major.

@@ -6,6 +6,7 @@
 namespace tq::bind {
 
 void bind_field_layout(nanobind::module_& module);
+void bind_tensor_plan(nanobind::module_& module);
 void bind_reservation(nanobind::module_& module);
 void bind_column_types(nanobind::module_& module);
 void bind_resolved(nanobind::module_& module);

@@ -13,6 +13,7 @@ NB_MODULE(_native, module) {
   module.attr("BUILD_FINGERPRINT") = tq::layout::fingerprint();
   tq::bind::register_errors();
   tq::bind::bind_field_layout(module);
+  tq::bind::bind_tensor_plan(module);
   tq::bind::bind_reservation(module);
   tq::bind::bind_column_types(module);
   tq::bind::bind_resolved(module);

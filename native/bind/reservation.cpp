@@ -8,6 +8,7 @@
 #include "bind/classes.hpp"
 #include "bind/dlpack.hpp"
 #include "bind/gil.hpp"
+#include "bind/tensor_plan.hpp"
 #include "core/store/pending_block.hpp"
 
 namespace nb = nanobind;
@@ -47,6 +48,7 @@ void bind_reservation(nb::module_& module) {
       .def("writable", &writable, nb::arg("offset"), nb::arg("nbytes"))
       .def("map_for_producer", nogil(&PendingBlock::map_for_producer))
       .def("producer_tensor", &producer_tensor, nb::arg("offset"), nb::arg("nbytes"))
+      .def("producer_tensors", [](PendingBlock& self, const TensorPlan& plan) { return plan.tensors(self); }, nb::arg("plan"))
       .def("producer_tensors_alive", nogil(&PendingBlock::producer_tensors_alive))
       .def("abandon", nogil(&PendingBlock::abandon));
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from transferqueue import _native
 from transferqueue.aio import AsyncRunner
 from transferqueue.config import Config
 from transferqueue.errors import ClosedError, PartitionNotFoundError, SessionNotFoundError, name_some
@@ -186,6 +187,12 @@ def refuse_duplicates(names: Sequence[Any], message: str) -> None:
     for name in names:
         counts[name] = counts.get(name, 0) + 1
     raise ValueError(f"{message}. {name_some(name for name, count in counts.items() if count > 1)}")
+
+
+def refuse_duplicate_rows(indexes: Indexes) -> None:
+    """Raises ValueError naming the rows that metadata names twice."""
+    if not _native.distinct(indexes):
+        refuse_duplicates(indexes.tolist(), "the metadata names rows twice")
 
 
 def as_indexes(indexes: Iterable[int] | Indexes) -> Indexes:

@@ -11,11 +11,11 @@ from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
+from transferqueue.client.in_place import InPlaceCalls
 from transferqueue.client.reads import describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.writes import (
     DataParser,
-    WriteCalls,
     check_batch,
     encode_row_tags,
     metadata_room,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from transferqueue._native import Resolved
 
 
-class KeyedCalls(WriteCalls):
+class KeyedCalls(InPlaceCalls):
     """Part of `TransferQueueClient`."""
 
     @blocking

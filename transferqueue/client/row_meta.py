@@ -120,6 +120,11 @@ def batch_meta(
     return meta
 
 
+def new_rows_meta(session: str, partition: str, indexes: Indexes, types: dict[str, FieldSchema]) -> BatchMeta:
+    """A BatchMeta of rows just made, which have all their fields. Takes over `indexes` (read-only) and `types`."""
+    return BatchMeta.of_ready_rows(indexes, partition, types, session)
+
+
 def meta_of(
     session: str,
     partition: str,

@@ -1,9 +1,8 @@
-"""Storing rows: planned, room reserved, copied once, published in one transaction; or computed in place."""
+"""Storing rows: planned, room reserved, copied once, published in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,19 +10,18 @@ from tensordict import NonTensorStack, TensorDictBase, is_tensor_collection
 from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
-from transferqueue.allocation import Allocation, give_up, reserved_nbytes
+from transferqueue.allocation import give_up
 from transferqueue.client.core import (
     Indexes,
     as_indexes,
     check_batch_meta,
-    check_keys,
     check_partition,
-    refuse_duplicates,
+    refuse_duplicate_rows,
 )
 from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
-from transferqueue.client.row_meta import Coverage, batch_meta, stored_schema
-from transferqueue.codec import PutPlan, plan_alloc, plan_put
+from transferqueue.client.row_meta import Coverage, batch_meta, new_rows_meta, stored_schema
+from transferqueue.codec import PutPlan, plan_put
 from transferqueue.config import format_size
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
@@ -31,7 +29,7 @@ from transferqueue.tag_maps import encode_tags
 from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
 
 if TYPE_CHECKING:
-    from transferqueue._native import FieldLayout, PublishResult, Reservation, Store
+    from transferqueue._native import PublishResult, Reservation, Store
 
 # A dropped view frees room without a commit, so nobody is woken by it: whoever waits for room looks this often.
 _ROOM_LOOK_S = 0.05
@@ -86,12 +84,13 @@ class WriteCalls(ReadCalls):
             refuse_constants_only(plan, rows)
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
-                made = batch_meta(self.session, partition, as_indexes([]), _schemas(plan.schemas), ready=False)
+                made = batch_meta(self.session, partition, as_indexes([]), schemas_of(plan.schemas), ready=False)
                 made.extra_info = dict(plan.batch_info)
                 return made
             done = yield from self._stored(plan, timeout, partition, count=rows)
-            made = batch_meta(self.session, partition, as_indexes(done.indexes), _schemas(plan.schemas), ready=True)
-            made.extra_info = dict(plan.batch_info)
+            made = new_rows_meta(self.session, partition, done.indexes, schemas_of(plan.schemas))
+            if plan.batch_info:
+                made.extra_info = dict(plan.batch_info)
             return made
         target = self._target(metadata, partition_id, "put")
         columns = parsed(data, rows, data_parser)
@@ -106,99 +105,11 @@ class WriteCalls(ReadCalls):
             columns = choose_rows(columns, keep)
         plan = plan_put(columns, real.size)
         if real.size and plan.layouts:
-            refuse_duplicates(real.global_indexes, "the metadata names rows twice")
-            yield from self._stored(plan, timeout, target, indexes=as_indexes(real.index_array))
+            indexes = as_indexes(real.index_array)
+            refuse_duplicate_rows(indexes)
+            yield from self._stored(plan, timeout, target, indexes=indexes)
         self._add_fields(metadata, real, plan, target)
         return metadata
-
-    @blocking
-    def alloc(
-        self,
-        fields: Mapping[Any, Any],
-        *,
-        partition_id: str,
-        keys: str | list[str] | None = None,
-        metadata: BatchMeta | None = None,
-        batch_size: int | None = None,
-        timeout: float | None = None,
-    ) -> Steps[Allocation[Any]]:
-        """Rows to be computed in place: ``.data`` is a writable TensorDict inside the segment, `commit` publishes it
-        without a copy.
-
-        Args:
-            fields: name -> ``(shape of one row, dtype)`` or `Jagged`.
-            partition_id: where the rows go.
-            keys, metadata, batch_size: which rows: those of keys (created when missing), existing ones, or so many new
-                ones. With none of them the lengths of a `Jagged` field say how many.
-            timeout: seconds to wait for room (default ``put.timeout_s``).
-
-        Raises:
-            SchemaMismatchError: descriptions that do not fit each other. StorageFullError: no room.
-        """
-        self._open()
-        if sum(given is not None for given in (keys, metadata, batch_size)) > 1:
-            raise ValueError("alloc takes one of keys, metadata and batch_size")
-        indexes: Indexes | None = None
-        listed: list[str] | None = None
-        partition = check_partition(partition_id)
-        if keys is not None:
-            listed = check_keys(keys)
-            rows = len(listed)
-        elif metadata is not None:
-            partition = self._target(metadata, partition_id, "alloc")
-            if metadata.num_padding:
-                raise ValueError("alloc takes metadata without pads: metadata.unpad()")
-            refuse_duplicates(metadata.global_indexes, "the metadata names rows twice")
-            indexes, rows = as_indexes(metadata.index_array), metadata.size
-        elif batch_size is not None:
-            if not isinstance(batch_size, Integral) or isinstance(batch_size, bool):
-                raise TypeError(f"batch_size must be an int, not {batch_size!r}")
-            rows = int(batch_size)
-        else:
-            lengths = [len(spec) for spec in fields.values() if not isinstance(spec, tuple)]
-            if not lengths:
-                raise ValueError("alloc needs to know how many rows: keys, metadata, batch_size, or a Jagged field")
-            rows = lengths[0]
-        if rows < 1 or not fields:
-            raise ValueError(f"alloc needs at least one row and one field, not {rows} and {len(fields)}")
-        plan = plan_alloc(fields, rows)
-
-        def publish(
-            reservation: Reservation,
-            layouts: list[FieldLayout],
-            schemas: dict[str, bytes],
-            info: dict[str, Any],
-            tags: Any,
-        ) -> Any:
-            encoded = encode_row_tags(tags, rows)
-            metadata_room(self._store, listed or (), encoded)
-            done = self._open().publish(
-                partition,
-                count=0 if indexes is not None or listed is not None else rows,
-                indexes=indexes,
-                keys=listed,
-                reservation=reservation,
-                fields=layouts,
-                tags=encoded,
-            )
-            return lambda: answer(as_indexes(done.indexes), schemas, info, tags if any(encoded) else None)
-
-        def answer(found: Indexes, schemas: dict[str, bytes], info: dict[str, Any], tags: Any) -> Any:
-            if listed is not None:
-                return self._kv_meta(listed, partition, found, info)
-            plain = _schemas(schemas)
-            if metadata is not None:
-                metadata.add_schema(plain)
-                metadata.extra_info.update(info)
-                if tags is not None:
-                    metadata.custom_meta = self._tags_of(partition, as_indexes(metadata.index_array))
-                return metadata
-            made = batch_meta(self.session, partition, found, plain, True, tags)
-            made.extra_info = dict(info)
-            return made
-
-        reservation = yield from self._reserve(reserved_nbytes(plan), timeout)
-        return Allocation(plan, reservation, self._reserved, publish)
 
     @blocking
     def _reserved(self, nbytes: int, timeout: float | None = None) -> Steps[Reservation]:
@@ -215,15 +126,21 @@ class WriteCalls(ReadCalls):
             raise
 
     def _reserve(self, nbytes: int, timeout: float | None, *, ahead: bool = False) -> Steps[Reservation]:
-        until_s = deadline(self._config.put.timeout_s if timeout is None else timeout)
+        until_s = None if timeout is None else deadline(timeout)
+        try:
+            return self._store.reserve(nbytes, 0.0, ahead)  # nearly always there is room, and no need for a clock
+        except StorageFullError as error:
+            if _never(error, nbytes):
+                raise
+        if timeout is None:
+            until_s = deadline(self._config.put.timeout_s)
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
             try:
                 return self._store.reserve(nbytes, 0.0, ahead)
             except StorageFullError as error:
-                never = error.total_bytes is not None and nbytes > error.total_bytes
-                if over or never or error.resource != "payload":
+                if over or _never(error, nbytes):
                     raise
             yield sleep
 
@@ -243,7 +160,7 @@ class WriteCalls(ReadCalls):
         return names[0] if names else check_partition(partition_id)
 
     def _add_fields(self, metadata: BatchMeta, real: BatchMeta, plan: PutPlan, partition: str) -> None:
-        schemas = _schemas(plan.schemas)
+        schemas = schemas_of(plan.schemas)
         was_ready = metadata.is_ready or not (set(metadata.field_names) - schemas.keys())
         metadata.add_schema(schemas, set_all_ready=was_ready and bool(plan.layouts))
         metadata.extra_info.update(plan.batch_info)
@@ -270,7 +187,11 @@ class WriteCalls(ReadCalls):
         )
 
     async_put = asynchronous(put)
-    async_alloc = asynchronous(alloc)
+
+
+def _never(error: StorageFullError, nbytes: int) -> bool:
+    """Whether waiting for room is of no use."""
+    return error.resource != "payload" or (error.total_bytes is not None and nbytes > error.total_bytes)
 
 
 def metadata_room(store: Store, keys: Sequence[str], tags: Sequence[bytes]) -> None:
@@ -325,7 +246,7 @@ def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
     return encoded if any(encoded) else []
 
 
-def _schemas(raw: Mapping[str, bytes]) -> dict[str, FieldSchema]:
+def schemas_of(raw: Mapping[str, bytes]) -> dict[str, FieldSchema]:
     return {name: stored_schema(schema) for name, schema in raw.items()}
 
 

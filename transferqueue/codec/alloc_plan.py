@@ -4,79 +4,98 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import dlpack
 
+from transferqueue import _native
 from transferqueue.codec import schema as forms
 from transferqueue.codec.block_plan import BlockPlan
-from transferqueue.codec.dtypes import is_storable, name_of
+from transferqueue.codec.dlpack import from_dlpack
+from transferqueue.codec.dtypes import dlpack_type, is_storable, name_of
 from transferqueue.codec.encoded_field import EncodedField
-from transferqueue.codec.field_tree import nest
+from transferqueue.codec.field_tree import nest, new_batch
 from transferqueue.codec.jagged import Jagged
 from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.schema import check_name
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 
-if TYPE_CHECKING:
-    from transferqueue import _native
+Spec = tuple[tuple[int, ...], torch.dtype] | Jagged
 
 
 class AllocPlan(BlockPlan):
-    """The block of an allocation: made by `plan_alloc`."""
+    """The block of an allocation: made by `plan_alloc`.
 
-    def __init__(self, specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged], n_rows: int) -> None:
+    A plan of dense fields is used for many allocations, so it holds everything that they have in common: one native
+    call then makes the tensors of all fields. Each object that is touched costs a miss of the caches in a process that
+    has just written a large batch.
+    """
+
+    def __init__(self, specs: dict[tuple[str, ...], Spec], n_rows: int) -> None:
         self._specs = specs
         self._fields = [_allocated(path, spec, n_rows) for path, spec in specs.items()]
         super().__init__(self._fields, n_rows)
+        self._paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {
+            field.name: (path, ()) for path, field in zip(specs, self._fields, strict=True) if len(path) > 1
+        }
+        self._ragged = any(field.offsets is not None for field in self._fields)
+        # (name, its description, to be seen as this dtype): what is not ready when the native call returns.
+        self._unready: list[tuple[str, Spec, torch.dtype | None]] = []
+        columns = [self._column(spec, field) for spec, field in zip(specs.values(), self._fields, strict=True)]
+        self._tensors = _native.TensorPlan(from_dlpack, columns)
+
+    def _column(self, spec: Spec, field: EncodedField) -> tuple[str, int, int, tuple[int, ...], int]:
+        shape, dtype = _values_of(spec, self.n_rows)
+        element = dlpack_type(dtype)
+        as_bytes = element is None or element.as_bytes
+        if as_bytes or isinstance(spec, Jagged):
+            self._unready.append((field.name, spec, dtype if as_bytes else None))
+        if element is None:  # of several bytes, and DLPack has no name for it
+            return field.name, 1, 8, (field.data_nbytes,), field.data_offset
+        return field.name, element.code, element.bits, shape, field.data_offset
 
     def tensors(self, reservation: _native.Reservation) -> Any:
         """A TensorDict of writable tensors inside the extent; gives the extent its producer mapping.
 
         What they hold before they are written is undefined. Jagged fields have their lengths from the start.
         """
-        reservation.map_for_producer()
-
-        def inside(field: EncodedField) -> torch.Tensor:
-            memory: torch.Tensor = dlpack.from_dlpack(reservation.producer_tensor(field.data_offset, field.data_nbytes))
-            return memory
-
-        return self._over(inside)
+        return self._batch(reservation.producer_tensors(self._tensors))
 
     def private_tensors(self) -> Any:
         """The same TensorDict in memory of this process."""
-        return self._over(lambda field: torch.empty(field.data_nbytes, dtype=torch.uint8))
-
-    def _over(self, memory_of: Callable[[EncodedField], torch.Tensor]) -> Any:
         columns: dict[str, Any] = {}
-        paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
-        for (path, spec), field in zip(self._specs.items(), self._fields, strict=True):
-            if len(path) > 1:
-                paths[field.name] = (path, ())
-            memory = memory_of(field) if field.data_nbytes else torch.empty(0, dtype=torch.uint8)
-            if isinstance(spec, Jagged):
-                offsets = np.zeros(self.n_rows + 1, dtype=np.int64)
-                np.cumsum(spec.lengths, out=offsets[1:])
-                columns[field.name] = jagged_over(
-                    memory.view(spec.dtype).view(int(offsets[-1]), *spec.row_shape),
-                    torch.from_numpy(offsets),
-                    ragged_dim=0,
-                    shortest=int(spec.lengths.min(initial=0 if not self.n_rows else spec.lengths[0])),
-                    longest=int(spec.lengths.max(initial=0)),
-                )
-            else:
-                columns[field.name] = memory.view(spec[1]).view(self.n_rows, *spec[0])
-        return nest(columns, paths, self.n_rows)
+        for spec, field in zip(self._specs.values(), self._fields, strict=True):
+            shape, dtype = _values_of(spec, self.n_rows)
+            columns[field.name] = torch.empty(field.data_nbytes, dtype=torch.uint8).view(dtype).view(shape)
+        return self._batch(columns)
+
+    def _batch(self, columns: dict[str, Any]) -> Any:
+        for name, spec, dtype in self._unready:
+            tensor = columns[name]
+            if dtype is not None and tensor.dtype is not dtype:
+                tensor = tensor.view(dtype).view(_values_of(spec, self.n_rows)[0])
+            columns[name] = self._jagged(tensor, spec) if isinstance(spec, Jagged) else tensor
+            del tensor  # nobody but the batch may hold one
+        return nest(columns, self._paths, self.n_rows) if self._paths else new_batch(columns, self.n_rows)
+
+    def _jagged(self, values: torch.Tensor, spec: Jagged) -> Any:
+        offsets = np.zeros(self.n_rows + 1, dtype=np.int64)
+        np.cumsum(spec.lengths, out=offsets[1:])
+        return jagged_over(
+            values,
+            torch.from_numpy(offsets),
+            ragged_dim=0,
+            shortest=int(spec.lengths.min(initial=0 if not self.n_rows else spec.lengths[0])),
+            longest=int(spec.lengths.max(initial=0)),
+        )
 
     def finish(self, reservation: _native.Reservation) -> None:
         """Writes what the producer does not: the row offsets of jagged fields. Call it before publishing."""
-        writes = [write for field in self._fields for write in field.placed_writes()]
-        if writes:
-            reservation.copy_in(writes)
+        if self._ragged:
+            reservation.copy_in([write for field in self._fields for write in field.placed_writes()])
 
 
 def plan_alloc(fields: Mapping[Any, Any], n_rows: int) -> AllocPlan:
@@ -113,7 +132,7 @@ def _plan_of_dense(fields: tuple[tuple[Any, Any], ...], n_rows: int) -> AllocPla
 
 
 def _planned(fields: Iterable[tuple[Any, Any]], n_rows: int) -> AllocPlan:
-    specs: dict[tuple[str, ...], tuple[tuple[int, ...], torch.dtype] | Jagged] = {}
+    specs: dict[tuple[str, ...], Spec] = {}
     names: set[str] = set()
     for key, spec in fields:
         path = tuple(check_name(part) for part in key) if isinstance(key, tuple) else (check_name(key),)
@@ -125,7 +144,7 @@ def _planned(fields: Iterable[tuple[Any, Any]], n_rows: int) -> AllocPlan:
     return AllocPlan(specs, n_rows)
 
 
-def _checked(name: str, spec: Any, n_rows: int) -> tuple[tuple[int, ...], torch.dtype] | Jagged:
+def _checked(name: str, spec: Any, n_rows: int) -> Spec:
     if isinstance(spec, Jagged):
         if len(spec) != n_rows:
             raise SchemaMismatchError(
@@ -153,7 +172,14 @@ def _checked(name: str, spec: Any, n_rows: int) -> tuple[tuple[int, ...], torch.
     return sizes, dtype
 
 
-def _allocated(path: tuple[str, ...], spec: tuple[tuple[int, ...], torch.dtype] | Jagged, n_rows: int) -> EncodedField:
+def _values_of(spec: Spec, n_rows: int) -> tuple[tuple[int, ...], torch.dtype]:
+    """Shape and dtype of the tensor that holds a field's elements."""
+    if isinstance(spec, Jagged):
+        return (int(spec.lengths.sum()), *spec.row_shape), spec.dtype
+    return (n_rows, *spec[0]), spec[1]
+
+
+def _allocated(path: tuple[str, ...], spec: Spec, n_rows: int) -> EncodedField:
     name = "/".join(path)
     stored_path = path if len(path) > 1 else ()
     if isinstance(spec, Jagged):

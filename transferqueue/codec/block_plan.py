@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transferqueue.codec.encoded_field import EncodedField, place
 
@@ -19,6 +19,7 @@ class BlockPlan:
         nbytes: size of the block to reserve; 0 without fields, at least 64 otherwise.
         layouts: one FieldLayout per field, in order, to be published with the block.
         schemas: field -> `schema_bytes`, from which `schema_dict` makes what metadata carries.
+        types: the client's: what metadata says of the fields. None until it has looked.
     """
 
     def __init__(self, fields: Sequence[EncodedField], n_rows: int) -> None:
@@ -26,3 +27,4 @@ class BlockPlan:
         self.nbytes = place(fields)
         self.layouts: list[_native.FieldLayout] = [field.layout() for field in fields]
         self.schemas: dict[str, bytes] = {field.name: field.schema for field in fields}
+        self.types: Any = None

@@ -14,17 +14,13 @@ import torch
 
 from transferqueue import _native
 from transferqueue.codec import schema as forms
+from transferqueue.codec.dlpack import from_dlpack
 from transferqueue.codec.dtypes import dlpack_type, from_name
 from transferqueue.codec.jagged_assembly import jagged_assembler
 from transferqueue.codec.lazy_stack import lazy_stack
 from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.schema import read_schema
 from transferqueue.codec.values import decode_values
-
-try:
-    from torch._C import _from_dlpack as from_dlpack  # what the public one calls after 40 lines of Python
-except ImportError:
-    from torch.utils.dlpack import from_dlpack  # type: ignore[assignment]
 
 
 class PlainField(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 RowDict = dict[str, Any]
 AnySchema = Mapping[str, Any] | FieldSchema
+State = TypeVar("State", bound="BatchState")
 
 
 class BatchState:
@@ -60,6 +61,23 @@ class BatchState:
 
     def __len__(self) -> int:
         return len(self._indexes)
+
+
+def ready_rows(
+    kind: type[State], indexes: NDArray[np.int64], partition: str, schemas: dict[str, FieldSchema], session: str | None
+) -> State:
+    """See `BatchMeta.of_ready_rows`."""
+    new = object.__new__(kind)
+    new._indexes = indexes
+    new._partition_names = (partition,)
+    new._schemas = schemas
+    new._row_shapes = {}
+    new._status_fill = 1
+    new._extra_info = {}
+    new.session = session
+    new._index_list = new._partition_codes = new._partition_list = new._status = new._pads = None
+    new._custom_meta = new._backend_meta = None
+    return new
 
 
 def checked_schemas(schemas: Mapping[str, AnySchema], size: int) -> tuple[dict[str, FieldSchema], dict[str, RowShapes]]:

@@ -10,6 +10,8 @@
 // own (neither present nor swapped out) is as good as a fresh one. Taking one removes it from the list: one owner at a time.
 // A kept mapping needs no lease, since nobody reads through it; extents may be reused, trimmed or moved to huge pages under it.
 //
+// Mappings of producers are kept in a list of their own, without a look: producer_mapping.hpp.
+//
 // The deleter pushes to a lock-free stack and wakes the thread; it takes no lock, opens nothing and waits for nobody.
 #pragma once
 

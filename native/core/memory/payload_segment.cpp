@@ -58,6 +58,7 @@ PayloadSegment::PayloadSegment(int fd, const std::string& session)
   const std::uint64_t file_bytes = check_header(fd_.get(), SegmentKind::payload, session, payload_data_offset);
   payload_bytes_ = file_bytes - payload_data_offset;
   kept_ = std::make_unique<KeptMappings>(payload_bytes_);
+  kept_shared_ = std::make_unique<KeptMappings>(payload_bytes_);
   writable_ = SharedMapping(fd_.get(), 0, file_bytes, Access::read_write, name_);
   readable_ = SharedMapping(fd_.get(), 0, file_bytes, Access::read, name_);
 }

@@ -54,7 +54,8 @@ class PayloadSegment {
   void note_touched(Span span) noexcept;
 
   int fd() const noexcept { return fd_.get(); }
-  KeptMappings& kept() const noexcept { return *kept_; }
+  KeptMappings& kept() const noexcept { return *kept_; }                  // of views
+  KeptMappings& kept_shared() const noexcept { return *kept_shared_; }  // of producers
   // Whole pages around a span, as a range of file offsets (page aligned), for mappings of its own.
   struct FileRange {
     std::uint64_t offset;       // in the file
@@ -75,6 +76,7 @@ class PayloadSegment {
   std::uint64_t payload_bytes_ = 0;
   std::atomic<int> failures_{0};  // of collapses in a row. Relaxed: a count
   std::unique_ptr<KeptMappings> kept_;
+  std::unique_ptr<KeptMappings> kept_shared_;
   SharedMapping writable_;
   SharedMapping readable_;
 };

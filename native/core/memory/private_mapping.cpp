@@ -44,9 +44,11 @@ std::byte* map_range(const PayloadSegment& payload, const PayloadSegment::FileRa
   try {
     return fresh_mapping(payload, range);
   } catch (const MappingLimitError&) {
-    if (payload.kept().count() == 0) throw;
+    if (payload.kept().count() == 0 && payload.kept_shared().count() == 0) throw;
   }
-  payload.kept().clear();  // what is in use comes before what is kept
+  // What is in use comes before what is kept.
+  payload.kept().clear();
+  payload.kept_shared().clear();
   return fresh_mapping(payload, range);
 }
 

@@ -37,6 +37,38 @@ std::vector<PendingExtent> GiveBackQueue::drain(OwnerId owner) {
   return extents;
 }
 
+namespace {
+
+// Smaller ones fault little, and their extents hardly ever come again.
+constexpr std::uint64_t worth_keeping_nbytes = 64u << 10;
+
+std::byte* fresh_mapping(const PayloadSegment& payload, const PayloadSegment::FileRange& range, std::uint64_t asked_nbytes) {
+  mapping_budget::acquire();
+  void* base =
+      huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, payload.fd(), range.offset);
+  if (base != MAP_FAILED) return static_cast<std::byte*>(base);
+  const int error = errno;
+  mapping_budget::release();
+  const std::string what = "cannot map an allocation of " + std::to_string(asked_nbytes) + " bytes";
+  if (error == ENOMEM) throw MappingLimitError(what);
+  throw Error::system(what, error);
+}
+
+std::byte* map_range(const PayloadSegment& payload, const PayloadSegment::FileRange& range, std::uint64_t asked_nbytes) {
+  if (std::byte* kept = payload.kept_shared().take(range.offset, range.nbytes)) return kept;
+  try {
+    return fresh_mapping(payload, range, asked_nbytes);
+  } catch (const MappingLimitError&) {
+    if (payload.kept_shared().count() == 0 && payload.kept().count() == 0) throw;
+  }
+  // What is in use comes before what is kept.
+  payload.kept_shared().clear();
+  payload.kept().clear();
+  return fresh_mapping(payload, range, asked_nbytes);
+}
+
+}  // namespace
+
 // Co-owned by every copy of a tensor() pointer.
 struct ProducerMapping::Tensor {
   std::shared_ptr<ProducerMapping> mapping;
@@ -53,15 +85,8 @@ ProducerMapping::ProducerMapping(std::shared_ptr<const PayloadSegment> payload, 
       give_back_(std::move(give_back)),
       node_(std::make_unique<GiveBackQueue::Node>(GiveBackQueue::Node{extent, nullptr})) {
   const PayloadSegment::FileRange range = payload_->huge_pages_around(extent.span);
-  mapping_budget::acquire();
-  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, payload_->fd(),
-                                    range.offset);
-  if (base == MAP_FAILED) {
-    const int error = errno;
-    mapping_budget::release();
-    throw Error::system("cannot map an allocation of " + std::to_string(extent.span.nbytes) + " bytes", error);
-  }
-  base_ = static_cast<std::byte*>(base);
+  base_ = map_range(*payload_, range, extent.span.nbytes);
+  offset_ = range.offset;
   mapped_nbytes_ = range.nbytes;
   lead_nbytes_ = range.lead_nbytes;
 }
@@ -73,7 +98,7 @@ std::shared_ptr<ProducerMapping> ProducerMapping::map(std::shared_ptr<const Payl
 }
 
 ProducerMapping::~ProducerMapping() {
-  unmap();
+  let_go();
   if (phase_ == Phase::open) give_back_->push(std::move(node_));  // dropped without a word: nobody else would
 }
 
@@ -114,7 +139,7 @@ void ProducerMapping::seal(BlockLease lease) {
   if (phase_ == Phase::sealed) return;
   if (phase_ != Phase::open) throw Error(ErrorCode::invalid, "this allocation was aborted, or belongs to the parent process");
   if (alive_ == 0) {
-    unmap();
+    let_go();
   } else {
     if (!make_private()) {
       const int error = errno;
@@ -134,7 +159,7 @@ bool ProducerMapping::abandon() noexcept {
   if (phase_ != Phase::open && phase_ != Phase::sealed) return false;
   phase_ = Phase::abandoned;
   if (alive_ > 0) return false;
-  unmap();
+  let_go();
   return true;
 }
 
@@ -143,9 +168,14 @@ void ProducerMapping::tensor_died() noexcept {
   BlockLease released;  // dropped after the lock: it may be the last user of the lease file
   const std::lock_guard lock(mutex_);
   if (--alive_ > 0 || phase_ == Phase::open) return;
-  unmap();
+  let_go();
   released = std::move(lease_);
   if (phase_ == Phase::abandoned) give_back_->push(std::move(node_));
+}
+
+void ProducerMapping::let_go() noexcept {
+  if (base_ == nullptr || !shared_ || mapped_nbytes_ < worth_keeping_nbytes) return unmap();
+  payload_->kept_shared().keep({std::exchange(base_, nullptr), offset_, mapped_nbytes_});
 }
 
 void ProducerMapping::unmap() noexcept {
@@ -156,7 +186,8 @@ void ProducerMapping::unmap() noexcept {
 
 bool ProducerMapping::make_private() noexcept {
   constexpr int flags = MAP_PRIVATE | MAP_NORESERVE;
-  const auto offset = static_cast<off_t>(payload_->huge_pages_around(extent_.span).offset);
+  const auto offset = static_cast<off_t>(offset_);
+  shared_ = false;  // from here on it is not to be kept, whatever becomes of it
   // A trial elsewhere first: where private mappings are charged, MAP_FIXED may remove the old mapping and then fail.
   void* trial = ::mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE, flags, payload_->fd(), offset);
   if (trial == MAP_FAILED) return false;
@@ -174,7 +205,7 @@ void ProducerMapping::after_fork_in_child() noexcept {
   if (phase_ != Phase::sealed) phase_ = Phase::inherited;
   if (base_ == nullptr) return;
   if (alive_ == 0) {
-    unmap();
+    unmap();  // not kept: a fork is no time to grow a list
   } else if (!readable || (phase_ == Phase::inherited && !make_private())) {
     ::mmap(base_, mapped_nbytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }

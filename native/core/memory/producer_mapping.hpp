@@ -4,9 +4,19 @@
 //
 // seal with tensors alive replaces the mapping by MAP_FIXED|MAP_PRIVATE at the same address: atomic for the kernel, so a write
 // that races with it lands either in the store before publication or in a private page; nothing the producer still holds can
-// reach the store afterwards. The tensors have become views and co-own the block's lease. seal without tensors unmaps.
+// reach the store afterwards. The tensors have become views and co-own the block's lease. seal without tensors cuts nothing
+// off, since nothing holds an address of it: the mapping goes to the next allocation of the same extent (see below).
 // abandon with tensors alive leaves them writable; the extent is given back when the last one dies, through a queue that
 // the deleter pushes to without lock or transaction and the next call or tick drains.
+//
+// A mapping that is shared to its end is kept (PayloadSegment::kept_shared) rather than unmapped: the loop that allocates W at
+// every step would map 67 MB, fault its page tables in and take them down again each time (munmap alone 80 us of cold page
+// structures). Why that is safe: addresses of it exist only in tensors, every tensor counts, and the count was 0 under mutex_
+// after the phase had changed, so that no further one can be made (tensor() refuses). What happened before through the last
+// tensor is ordered before the publication: its death took mutex_, as seal does. A kept mapping is then no more than the
+// process's own mapping of the whole segment, which every process has: neither is written through without a reservation. It
+// needs no lease and no care at reuse, trim or a move to huge pages, as it always shows the file. One that was ever
+// private is unmapped: its written pages would hide the file from the next producer's readers.
 #pragma once
 
 #include <atomic>
@@ -77,8 +87,9 @@ class ProducerMapping final : public ForkParticipant, public std::enable_shared_
   ProducerMapping(std::shared_ptr<const PayloadSegment> payload, const PendingExtent& extent,
                   std::shared_ptr<GiveBackQueue> give_back);
   void tensor_died() noexcept;
-  void unmap() noexcept;                       // under mutex_
-  bool make_private() noexcept;                // under mutex_ or in a child
+  void let_go() noexcept;         // under mutex_ or from the destructor: kept while shared, else unmapped
+  void unmap() noexcept;
+  bool make_private() noexcept;   // under mutex_ or in a child
 
   struct Tensor;
   const std::shared_ptr<const PayloadSegment> payload_;
@@ -91,8 +102,10 @@ class ProducerMapping final : public ForkParticipant, public std::enable_shared_
   std::uint32_t alive_ = 0;
   BlockLease lease_;
   std::byte* base_ = nullptr;
+  std::uint64_t offset_ = 0;  // in the file
   std::uint64_t mapped_nbytes_ = 0;
   std::uint64_t lead_nbytes_ = 0;
+  bool shared_ = true;  // never was private
 };
 
 }  // namespace tq

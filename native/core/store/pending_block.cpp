@@ -69,6 +69,10 @@ void PendingBlock::map_for_producer() {
   const OperationGuard operation;
   const std::lock_guard lock(mutex_);
   require_pending("map_for_producer");
+  map_producer();
+}
+
+void PendingBlock::map_producer() {
   if (producer_) return;
   producer_ = ProducerMapping::map(attachment_->payload, {reservation_.span, reservation_.block, owner_},
                                    std::shared_ptr<GiveBackQueue>(give_back_, &give_back_->queue));
@@ -82,6 +86,20 @@ std::shared_ptr<std::byte> PendingBlock::producer_tensor(std::uint64_t offset, s
   if (!producer_) throw Error(ErrorCode::invalid, "producer_tensor: call map_for_producer first");
   attachment_->payload->note_touched(reservation_.span);
   return producer_->tensor(offset, nbytes);
+}
+
+std::vector<std::shared_ptr<std::byte>> PendingBlock::producer_tensors(
+    const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
+  const OperationGuard operation;
+  const std::lock_guard lock(mutex_);
+  require_pending("producer_tensors");
+  for (const auto& [offset, nbytes] : ranges) check_range(offset, nbytes, "producer_tensors");
+  map_producer();
+  attachment_->payload->note_touched(reservation_.span);
+  std::vector<std::shared_ptr<std::byte>> tensors;
+  tensors.reserve(ranges.size());
+  for (const auto& [offset, nbytes] : ranges) tensors.push_back(producer_->tensor(offset, nbytes));
+  return tensors;
 }
 
 std::uint32_t PendingBlock::producer_tensors_alive() const {

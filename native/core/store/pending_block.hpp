@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/index/index.hpp"
@@ -38,6 +39,8 @@ class PendingBlock {
 
   void map_for_producer();
   std::shared_ptr<std::byte> producer_tensor(std::uint64_t offset, std::uint64_t nbytes);
+  // [offset, nbytes) each; gives the extent its producer mapping.
+  std::vector<std::shared_ptr<std::byte>> producer_tensors(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges);
   std::uint32_t producer_tensors_alive() const;
 
   // Now, or when the last producer tensor dies. Again: nothing.
@@ -64,6 +67,7 @@ class PendingBlock {
  private:
   enum class Phase { pending, published, given_back };
   void require_pending(const char* what) const;
+  void map_producer();  // under mutex_
   void check_range(std::uint64_t offset, std::uint64_t nbytes, const char* what) const;
   bool give_back() noexcept;  // queues the extent, or leaves that to the last tensor; false: nothing to do
 

@@ -81,18 +81,72 @@ TEST_CASE("sealed with tensors alive: earlier writes are stored, later ones reac
   CHECK(producer.given_back().empty());
 }
 
-TEST_CASE("sealed without tensors: unmapped, no lease kept") {
+TEST_CASE("sealed without tensors: kept for the next producer of the extent, no lease kept") {
   Session session;
   Producer producer(session);
   const std::int64_t mappings = tq::mapping_budget::alive();
   producer.mapping->tensor(0, 100).reset();
   producer.seal();
-  CHECK(tq::mapping_budget::alive() == mappings - 1);
+  CHECK(tq::mapping_budget::alive() == mappings);
+  CHECK(session.payload->kept_shared().count() == 1);
+  CHECK(session.payload->kept().count() == 0);  // a view never gets it
   CHECK(session.leases->held() == 0);
   producer.mapping->seal({});  // again: nothing
   CHECK(error_of([&] { producer.mapping->tensor(0, 1); }).code == tq::ErrorCode::invalid);
   producer.mapping.reset();
   CHECK(producer.given_back().empty());
+}
+
+TEST_CASE("a kept mapping is the next producer's, and shows what others stored meanwhile") {
+  Session session;
+  std::byte* address = nullptr;
+  {
+    Producer producer(session);
+    auto tensor = producer.mapping->tensor(0, span.nbytes);
+    std::memset(tensor.get(), 7, span.nbytes);
+    address = tensor.get();
+    tensor.reset();
+    producer.seal();
+  }
+  std::memset(session.payload->writable(span), 9, span.nbytes);  // a put into the same extent, of whatever process
+  const std::int64_t mappings = tq::mapping_budget::alive();
+  Producer next(session);
+  auto tensor = next.mapping->tensor(0, span.nbytes);
+  CHECK(tensor.get() == address);
+  CHECK(tq::mapping_budget::alive() == mappings);
+  CHECK(session.payload->kept_shared().count() == 0);
+  CHECK(all_equal(tensor.get(), span.nbytes, 9));
+  std::memset(tensor.get(), 5, span.nbytes);
+  CHECK(stored(session, 0, span.nbytes, 5));
+  // With two at once the second gets one of its own.
+  Producer other(session);
+  CHECK(other.mapping->tensor(0, 1).get() != address);
+  tensor.reset();
+  CHECK(next.mapping->abandon());
+  CHECK(other.mapping->abandon());
+  CHECK(session.payload->kept_shared().count() == 2);
+}
+
+TEST_CASE("a mapping that was private once is not kept") {
+  Session session;
+  Producer producer(session);
+  const std::int64_t mappings = tq::mapping_budget::alive();
+  auto tensor = producer.mapping->tensor(0, span.nbytes);
+  producer.seal();
+  std::memset(tensor.get(), 8, span.nbytes);
+  tensor.reset();
+  CHECK(session.payload->kept_shared().count() == 0);
+  CHECK(tq::mapping_budget::alive() == mappings - 1);
+}
+
+TEST_CASE("an extent that was aborted with tensors alive keeps its mapping when they are dead") {
+  Session session;
+  Producer producer(session);
+  auto tensor = producer.mapping->tensor(0, span.nbytes);
+  CHECK_FALSE(producer.mapping->abandon());
+  CHECK(session.payload->kept_shared().count() == 0);
+  std::thread([gone = std::move(tensor)]() mutable { gone.reset(); }).join();
+  CHECK(session.payload->kept_shared().count() == 1);
 }
 
 TEST_CASE("threads that write all the time while it is sealed never reach the store afterwards") {
@@ -202,6 +256,16 @@ TEST_CASE("a forked child can neither write to the store nor give the extent bac
   std::memset(tensor.get(), 8, 10);  // the parent's is still shared
   CHECK(stored(session, 0, 10, 8));
   producer.seal();
+}
+
+TEST_CASE("a forked child keeps nothing of a producer that it inherited") {
+  Session session;
+  Producer producer(session);
+  CHECK(in_child([&] {
+          producer.mapping.reset();
+          return session.payload->kept_shared().count() == 0 ? 0 : 1;
+        }) == 0);
+  CHECK(producer.mapping->abandon());
 }
 
 TEST_CASE("a forked child keeps a sealed tensor as a view with a claim of its own") {

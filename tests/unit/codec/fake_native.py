@@ -7,6 +7,7 @@ pieces in any order and division, mappings that fail.
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,9 @@ import torch
 
 from transferqueue import _native
 from transferqueue.codec import PutPlan
+from transferqueue.codec.dtypes import dlpack_type, from_name
+
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool", "complex64")
 
 
 class Memory:
@@ -69,8 +73,24 @@ class FakeReservation:
         assert self.mapped
         return self.memory.capsule(offset, nbytes)
 
+    def producer_tensors(self, plan: _native.TensorPlan) -> dict[str, Any]:
+        self.map_for_producer()
+        tensors: dict[str, Any] = {}
+        for name, code, bits, shape, offset in plan.columns:
+            dtype = _dtype_of(code, bits)
+            nbytes = math.prod(shape) * dtype.itemsize
+            raw = torch.empty(0, dtype=torch.uint8)
+            if nbytes:
+                raw = torch.from_dlpack(self.memory.capsule(offset, nbytes))
+            tensors[name] = raw.view(dtype).view(shape)
+        return tensors
+
     def producer_tensors_alive(self) -> int:
         return self.memory.alive
+
+
+def _dtype_of(code: int, bits: int) -> torch.dtype:
+    return next(dtype for name in _DTYPES if dlpack_type(dtype := from_name(name)) == (code, bits, False))
 
 
 class Block:

@@ -1,0 +1,139 @@
+"""Rows computed in place: room reserved, tensors handed out, published without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from transferqueue.aio import asynchronous
+from transferqueue.allocation import Allocation, reserved_nbytes
+from transferqueue.client.core import Indexes, as_indexes, check_keys, check_partition, refuse_duplicate_rows
+from transferqueue.client.row_meta import new_rows_meta
+from transferqueue.client.writes import WriteCalls, encode_row_tags, metadata_room, schemas_of
+from transferqueue.codec import plan_alloc
+from transferqueue.metadata import BatchMeta, FieldSchema
+from transferqueue.waiting import Steps, blocking
+
+if TYPE_CHECKING:
+    from transferqueue._native import FieldLayout, PublishResult, Reservation
+    from transferqueue.codec.block_plan import BlockPlan
+
+
+class InPlaceCalls(WriteCalls):
+    """Part of `TransferQueueClient`."""
+
+    @blocking
+    def alloc(
+        self,
+        fields: Mapping[Any, Any],
+        *,
+        partition_id: str,
+        keys: str | list[str] | None = None,
+        metadata: BatchMeta | None = None,
+        batch_size: int | None = None,
+        timeout: float | None = None,
+    ) -> Steps[Allocation[Any]]:
+        """Rows to be computed in place: ``.data`` is a writable TensorDict inside the segment, `commit` publishes it
+        without a copy.
+
+        Args:
+            fields: name -> ``(shape per row, dtype)`` or `Jagged`.
+            partition_id: where the rows go.
+            keys, metadata, batch_size: which rows: those of keys (created when missing), existing ones, or so many new
+                ones. With none of them the lengths of a `Jagged` field say how many.
+            timeout: seconds to wait for room (default ``put.timeout_s``).
+
+        Raises:
+            SchemaMismatchError: descriptions that do not fit each other. StorageFullError: no room.
+        """
+        self._open()
+        if (keys is not None) + (metadata is not None) + (batch_size is not None) > 1:
+            raise ValueError("alloc takes one of keys, metadata and batch_size")
+        where = _Rows(self, check_partition(partition_id))
+        if keys is not None:
+            where.keys = check_keys(keys)
+            rows = len(where.keys)
+        elif metadata is not None:
+            where.partition = self._target(metadata, partition_id, "alloc")
+            if metadata.num_padding:
+                raise ValueError("alloc takes metadata without pads: metadata.unpad()")
+            where.meta, where.indexes, rows = metadata, as_indexes(metadata.index_array), metadata.size
+            refuse_duplicate_rows(where.indexes)
+        elif batch_size is not None:
+            if type(batch_size) is not int and (not isinstance(batch_size, Integral) or isinstance(batch_size, bool)):
+                raise TypeError(f"batch_size must be an int, not {batch_size!r}")
+            rows = int(batch_size)
+        else:
+            lengths = [len(spec) for spec in fields.values() if not isinstance(spec, tuple)]
+            if not lengths:
+                raise ValueError("alloc needs to know how many rows: keys, metadata, batch_size, or a Jagged field")
+            rows = lengths[0]
+        if rows < 1 or not fields:
+            raise ValueError(f"alloc needs at least one row and one field, not {rows} and {len(fields)}")
+        where.rows = rows
+        plan = plan_alloc(fields, rows)
+        reservation = yield from self._reserve(reserved_nbytes(plan), timeout)
+        return Allocation(plan, reservation, where)
+
+    async_alloc = asynchronous(alloc)
+
+
+class _Rows:
+    """The rows of one allocation: new ones, those of `keys`, or those of `meta`. See `TargetRows`."""
+
+    __slots__ = ("client", "indexes", "keys", "meta", "partition", "rows")
+
+    def __init__(self, client: InPlaceCalls, partition: str) -> None:
+        self.client = client
+        self.partition = partition
+        self.rows = 0
+        self.keys: list[str] | None = None
+        self.meta: BatchMeta | None = None
+        self.indexes: Indexes | None = None  # those of `meta`, which may be changed meanwhile
+
+    def room(self, nbytes: int) -> Reservation:
+        return self.client._reserved(nbytes)
+
+    def publish(self, reservation: Reservation, layouts: list[FieldLayout], tags: Any) -> PublishResult:
+        encoded = encode_row_tags(tags, self.rows)
+        if self.keys is not None or encoded:
+            metadata_room(self.client._store, self.keys or (), encoded)
+        return self.client._open().publish(
+            self.partition,
+            count=self.rows if self.indexes is None and self.keys is None else 0,
+            indexes=self.indexes,
+            keys=self.keys,
+            reservation=reservation,
+            fields=layouts,
+            tags=encoded,
+        )
+
+    def metadata(self, done: PublishResult, plans: Sequence[BlockPlan], info: Mapping[str, Any], tags: Any) -> Any:
+        client, meta = self.client, self.meta
+        if self.keys is not None:
+            return client._kv_meta(self.keys, self.partition, as_indexes(done.indexes), info)
+        types = _types(plans)
+        tagged = tags is not None and any(tags)
+        if meta is not None:
+            meta.add_schema(types)
+            meta.extra_info.update(info)
+            if tagged:
+                meta.custom_meta = client._tags_of(self.partition, as_indexes(meta.index_array))
+            return meta
+        made = new_rows_meta(client.session, self.partition, done.indexes, types)
+        if info:
+            made.extra_info = dict(info)
+        if tagged:
+            made.custom_meta = tags
+        return made
+
+
+def _types(plans: Sequence[BlockPlan]) -> dict[str, FieldSchema]:
+    """What metadata says of the fields, in a dict of the caller's own."""
+    found: dict[str, FieldSchema] = {}
+    for plan in plans:
+        if plan.types is None:
+            plan.types = schemas_of(plan.schemas)
+        found.update(plan.types)
+    return found
