@@ -286,6 +286,12 @@ if TYPE_CHECKING:
     from transferqueue.session_stats import (
         Stats as Stats,
     )
+    from transferqueue.streaming import (
+        StreamingDataLoader as StreamingDataLoader,
+    )
+    from transferqueue.streaming import (
+        StreamingDataset as StreamingDataset,
+    )
 
 _MODULE_OF = {
     name: module
@@ -325,6 +331,7 @@ _MODULE_OF = {
             "BaseSampler GRPOGroupNSampler RankAwareSampler SeqlenBalancedSampler SequentialSampler"
         ),
         "transferqueue.session": "Session attach close get_client init",
+        "transferqueue.streaming": "StreamingDataLoader StreamingDataset",
     }.items()
     for name in names.split()
 }

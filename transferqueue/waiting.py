@@ -107,18 +107,20 @@ def wait_until(
     until_s: float | None,
     look: Callable[[], R | None],
     too_late: Callable[[], TransferQueueError],
+    longest_s: float = LOOK_AGAIN_S,
 ) -> Steps[R]:
     """Steps that end with the first result of `look` that is not None.
 
     `look` is called at once, after each change, and once more after the deadline: a caller that was kept from running
-    (a busy event loop) must not be told of a timeout when what it waits for is there.
+    (a busy event loop) must not be told of a timeout when what it waits for is there. It is also called every
+    `longest_s` seconds, for what nobody is woken for.
 
     Raises:
         what `too_late` makes: the deadline passed.
     """
     while True:
         over = is_over(until_s)
-        sleep = Sleep.before_look(store, partition, until_s)
+        sleep = Sleep.before_look(store, partition, until_s, longest_s)
         result = look()
         if result is not None:
             return result

@@ -79,6 +79,12 @@ std::tuple<bool, Indexes, Marks> consumption(Store& self, const nb::str& partiti
   return {status.partition_found, to_array(std::move(status.indexes)), to_array(as_int8(status.consumed))};
 }
 
+std::optional<std::int64_t> consumed_rows(Store& self, const nb::str& partition, const nb::str& task) {
+  const std::string name = to_utf8(partition, "partition");
+  const std::string task_name = to_utf8(task, "task");
+  return without_gil([&] { return self.consumed_rows(name, task_name); });
+}
+
 TaskSnapshot task_snapshot(Store& self, const nb::str& partition, const nb::str& task, const Strings& fields) {
   const std::string name = to_utf8(partition, "partition");
   const std::string task_name = to_utf8(task, "task");
@@ -135,6 +141,7 @@ void bind_store_rows(nb::class_<Store>& store) {
       .def("production", &production, nb::arg("partition"), nb::arg("fields"),
            nb::arg("indexes").noconvert().none() = nb::none())
       .def("consumption", &consumption, nb::arg("partition"), nb::arg("task"))
+      .def("consumed_rows", &consumed_rows, nb::arg("partition"), nb::arg("task"))
       .def("task_snapshot", &task_snapshot, nb::arg("partition"), nb::arg("task"), nb::arg("fields"))
       .def("task_commit", &task_commit, nb::arg("partition"), nb::arg("task"), nb::arg("task_version"),
            nb::arg("fields"), nb::arg("consumed").noconvert(), nb::arg("sampler_state"))

@@ -16,7 +16,7 @@ DATA_PLANE_LAYERS = (
     ("service", "allocation", "waiting", "checkpoint"),
     ("client", "aio"),
     ("session", "cluster"),
-    ("kv", "calls", "conversions", "microbench", "cli"),
+    ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli"),
 )
 RAY_MODULES = (
     "transferqueue.controller",

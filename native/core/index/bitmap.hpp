@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +45,16 @@ class RowBitmap {
     if (first == end) return {};
     Writer out;
     return std::string(out.number(static_cast<std::uint16_t>(first)).bytes({bytes_.data() + first, end - first}).view());
+  }
+
+  // Rows set in an encoded bitmap.
+  static std::int64_t count(std::string_view value) {
+    Reader in(value);
+    in.number<std::uint16_t>();
+    const std::string_view bytes = in.bytes(in.left());
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}, [](std::int64_t sum, char byte) {
+      return sum + std::popcount(static_cast<unsigned char>(byte));
+    });
   }
 
   bool test(RowIndex row) const { return (bytes_[byte_of(row)] >> (row % 8) & 1) != 0; }

@@ -193,6 +193,9 @@ class Index {
   // Marks (0/1) of every row, ascending.
   struct ConsumptionStatus { bool partition_found = false; std::vector<RowIndex> indexes; std::vector<std::uint8_t> consumed; };
   ConsumptionStatus consumption(const std::string& partition, const std::string& task);
+  // How many rows the task has consumed since it was reset, those that were cleared meanwhile included. nullopt: no such
+  // partition.
+  std::optional<std::int64_t> consumed_rows(const std::string& partition, const std::string& task);
   TaskSnapshot task_snapshot(const std::string& partition, const std::string& task, const std::vector<std::string>& fields);
   // Marks `consumed` and stores the sampler's state iff the task's version is still `task_version` and every row is still
   // ready and unmarked. False on conflict.

@@ -78,6 +78,22 @@ Index::ConsumptionStatus Index::consumption(const std::string& name, const std::
   return status;
 }
 
+std::optional<std::int64_t> Index::consumed_rows(const std::string& name, const std::string& task) {
+  const ReadTxn txn(*impl_->env);
+  const auto partition = partition_by_name(txn, name);
+  if (!partition) return std::nullopt;
+  const auto record = task_record(txn, partition->id, task);
+  if (!record) return 0;
+  // A mark stays when its row is cleared (indexes are never used again), so the marks are all that was ever consumed.
+  std::int64_t count = 0;
+  Cursor cursor(txn, Table::consumed);
+  const Key first = Key(Table::consumed).u32(partition->id).u64(record->id);
+  for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
+    count += RowBitmap::count(cursor.value());
+  }
+  return count;
+}
+
 TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& task, const std::vector<std::string>& fields) {
   const ReadTxn txn(*impl_->env);
   TaskSnapshot snapshot;

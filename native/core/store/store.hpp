@@ -72,6 +72,7 @@ class Store {
   ProductionStatus production(const std::string& partition, const std::vector<std::string>& fields,
                               const std::optional<std::vector<RowIndex>>& indexes);
   Index::ConsumptionStatus consumption(const std::string& partition, const std::string& task);
+  std::optional<std::int64_t> consumed_rows(const std::string& partition, const std::string& task);
   TaskSnapshot task_snapshot(const std::string& partition, const std::string& task,
                              const std::vector<std::string>& fields);
   bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,

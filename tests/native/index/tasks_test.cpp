@@ -44,6 +44,28 @@ TEST_CASE("a commit is refused when anything it rests on has changed") {
   CHECK(index.task_snapshot("p", "t", {"a"}).sampler_state == "two");
 }
 
+TEST_CASE("consumed rows are counted with those that were cleared, until a reset") {
+  Session session;
+  Index& index = *session.index;
+  CHECK(index.consumed_rows("p", "t") == std::nullopt);
+  const std::int64_t n = 5000;  // more than one bitmap
+  put(index, "p", fresh(n), {"a"});
+  CHECK(index.consumed_rows("p", "t") == 0);
+  const auto version = [&] { return index.task_snapshot("p", "t", {"a"}).task_version; };
+  CHECK(index.task_commit("p", "t", version(), {"a"}, {0, 7, 8, 4095, 4096, 4999}, ""));
+  CHECK(index.consumed_rows("p", "t") == 6);
+  index.clear_rows("p", by_index({7, 9, 4096}));
+  index.finish_clears();
+  CHECK(index.consumed_rows("p", "t") == 6);
+  CHECK(index.task_commit("p", "t", version(), {"a"}, {10}, ""));
+  CHECK(index.consumed_rows("p", "t") == 7);
+  CHECK(index.consumed_rows("p", "other") == 0);
+  index.task_reset("p", "t");
+  CHECK(index.consumed_rows("p", "t") == 0);
+  index.clear_partition("p");
+  CHECK(index.consumed_rows("p", "t") == std::nullopt);
+}
+
 TEST_CASE("a snapshot of a cleared partition cannot commit to a new one of its name") {
   Session session;
   Index& index = *session.index;

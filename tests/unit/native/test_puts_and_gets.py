@@ -216,8 +216,12 @@ def test_production_and_consumption(store: Store) -> None:
     again = store.task_snapshot("p", "actor", ["a", "b"])
     assert (again.ready.tolist(), again.sampler_state) == (indexes[1:2].tolist(), b"state")
     assert store.consumption("p", "actor")[2].tolist() == [1, 0, 0, 0]
+    store.clear_rows("p", indexes=indexes[:1])
+    assert (store.consumed_rows("p", "actor"), store.consumed_rows("p", "critic")) == (1, 0)
+    assert store.consumed_rows("q", "actor") is None
     store.task_reset("p", "actor")
-    assert store.consumption("p", "actor")[2].tolist() == [0, 0, 0, 0]
+    assert store.consumed_rows("p", "actor") == 0
+    assert store.consumption("p", "actor")[2].tolist() == [0, 0, 0]
 
 
 def test_move_rewrites_rows_into_one_block_unless_they_changed(store: Store) -> None:

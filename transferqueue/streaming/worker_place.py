@@ -1,0 +1,67 @@
+"""Which of a DataLoader's processes this is, and when it has to stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from transferqueue.waiting import LOOK_AGAIN_S
+
+# What a loader sets on a worker's copy of the dataset.
+STOP_ATTRIBUTE = "_stop_event"
+METADATA_ONLY_ATTRIBUTE = "_metadata_only"
+_WORKER_LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """One consumer of the `count` that iterate copies of one dataset; alone it is 0 of 1.
+
+    Attributes:
+        index: 0 to count - 1.
+        count: processes.
+        should_stop: whether nobody wants what would come next. A worker that waits for rows does not see that its
+            loader was dropped, nor that the process that would have told it was killed: torch looks between two items.
+        look_again_s: how often to ask that; nobody is woken for it.
+    """
+
+    index: int = 0
+    count: int = 1
+    should_stop: Callable[[], bool] = field(default=lambda: False)
+    look_again_s: float = LOOK_AGAIN_S
+
+    @classmethod
+    def here(cls) -> WorkerPlace:
+        """Of the process that calls."""
+        info = get_worker_info()
+        if info is None:
+            return cls()
+        parent = os.getppid()
+        event = getattr(info.dataset, STOP_ATTRIBUTE, None)
+
+        def should_stop() -> bool:
+            return os.getppid() != parent or (event is not None and event.is_set())
+
+        return cls(info.id, info.num_workers, should_stop, _WORKER_LOOK_S)
+
+
+class WorkerStart:
+    """The ``worker_init_fn`` of a loader: hands the worker's copy of the dataset what its wait looks at."""
+
+    def __init__(self, event: Any, metadata_only: bool, worker_init_fn: Callable[[int], None] | None) -> None:
+        self._event = event
+        self._metadata_only = metadata_only
+        self._then = worker_init_fn
+
+    def __call__(self, worker_id: int) -> None:
+        info = get_worker_info()
+        assert info is not None  # torch calls this in a worker
+        setattr(info.dataset, STOP_ATTRIBUTE, self._event)
+        if self._metadata_only:
+            setattr(info.dataset, METADATA_ONLY_ATTRIBUTE, True)
+        if self._then is not None:
+            self._then(worker_id)
