@@ -275,6 +275,11 @@ def current_session() -> Session:
         return attach(name)
 
 
+def live_session() -> Session | None:
+    """This process's session, if it has one that was neither closed here nor ended by its creator. Joins nothing."""
+    return _process.live_session()
+
+
 def get_client() -> TransferQueueClient:
     """This process's client of its session. A process that has none yet joins the one that ``TRANSFERQUEUE_SESSION``
     names, or its node's in a Ray cluster.

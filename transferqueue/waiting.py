@@ -174,3 +174,8 @@ def blocking(steps: Callable[Concatenate[Self, P], Steps[R]]) -> Callable[Concat
     method.__annotations__ = {**steps.__annotations__, "return": returned}
     method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
     return method
+
+
+def steps_of(method: Callable[P, R]) -> Callable[P, Steps[R]]:
+    """The steps behind a bound method that `blocking` made, for the steps of another method to take as theirs."""
+    return functools.partial(method.__steps__, method.__self__)  # type: ignore[attr-defined]

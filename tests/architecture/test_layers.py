@@ -17,6 +17,7 @@ DATA_PLANE_LAYERS = (
     ("client", "aio"),
     ("session", "cluster"),
     ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli"),
+    ("compat",),
 )
 RAY_MODULES = (
     "transferqueue.controller",
@@ -24,6 +25,9 @@ RAY_MODULES = (
     "transferqueue.cluster",
     # The peer of `tq bench`: a program of its own that measures Ray, imported by nothing of the package.
     "transferqueue.microbench.ray_peer",
+    # The compatible face is for programs on Ray, which find the system by the name of an actor.
+    "transferqueue.compat.controller_actor",
+    "transferqueue.compat.ray_system",
 )
 
 

@@ -22,12 +22,12 @@ FOLDERS = {
 
 
 def source_files() -> set[str]:
-    """Where the wheel must have each Python file, stub and marker of the three folders."""
+    """Where the wheel must have each Python file, stub, marker and data file of the three folders."""
     return {
         f"{target}/{path.relative_to(ROOT / folder)}"
         for folder, target in FOLDERS.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi") or path.name == "py.typed"
+        if path.suffix in (".py", ".pyi", ".yaml") or path.name == "py.typed"
     }
 
 

@@ -58,6 +58,7 @@ class ConsumptionCalls(RowCalls):
         timeout: float | None = _FETCH_TIMEOUT_S,
         polling_mode: bool | None = None,
         partial: bool = False,
+        known_fields_only: bool = False,
     ) -> Steps[BatchMeta]:
         """Rows to work on.
 
@@ -75,6 +76,7 @@ class ConsumptionCalls(RowCalls):
             timeout: seconds that ``fetch`` waits for enough rows; None for ever.
             polling_mode: too few rows give empty metadata at once (default: ``controller.polling_mode``).
             partial: takes fewer rows than `batch_size` rather than wait, as soon as there is one.
+            known_fields_only: ``force_fetch`` leaves out fields that no row of the partition has.
 
         Raises:
             TransferTimeoutError: too few rows within `timeout`; says how many there are.
@@ -86,7 +88,7 @@ class ConsumptionCalls(RowCalls):
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; not {mode!r}")
         if mode == "force_fetch":
-            return self._all_rows(fields, partition)
+            return self._all_rows(fields, partition, known_fields_only)
         if not isinstance(batch_size, int) or batch_size < 0:
             raise ValueError(f"batch_size must be an int >= 0, not {batch_size!r}")
         if mode == "insert":
@@ -128,13 +130,14 @@ class ConsumptionCalls(RowCalls):
 
         return (yield from wait_until(store, partition, deadline(timeout), look, too_late))
 
-    def _all_rows(self, fields: list[str], partition: str) -> BatchMeta:
+    def _all_rows(self, fields: list[str], partition: str, known_fields_only: bool) -> BatchMeta:
         while True:
-            found, indexes, _, _ = self._store.production(partition, fields)
+            found, indexes, _, known = self._store.production(partition, fields)
             if not found:
                 raise self._unknown_partition(partition)
+            named = [name for name, there in zip(fields, known, strict=True) if there or not known_fields_only]
             try:
-                return self._meta_of_rows(partition, as_indexes(indexes), fields)
+                return self._meta_of_rows(partition, as_indexes(indexes), named)
             except StaleMetadataError:
                 continue  # some were cleared between the two looks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -12,7 +12,7 @@ from tensordict.tensorclass import is_non_tensor
 from transferqueue.aio import asynchronous
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.in_place import InPlaceCalls
-from transferqueue.client.reads import describe_missing, not_ready
+from transferqueue.client.reads import check_layout, describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.writes import (
     DataParser,
@@ -22,7 +22,7 @@ from transferqueue.client.writes import (
     parsed,
     refuse_constants_only,
 )
-from transferqueue.codec import plan_put
+from transferqueue.codec import STORED, plan_put
 from transferqueue.errors import (
     FieldNotReadyError,
     KeyNotFoundError,
@@ -50,6 +50,7 @@ class KeyedCalls(InPlaceCalls):
         tag: Mapping[str, Any] | None = None,
         data_parser: DataParser | None = None,
         *,
+        lists_are_rows: bool = False,
         timeout: float | None = None,
     ) -> Steps[KVBatchMeta]:
         """Stores one row under a key; creates key and partition on first use.
@@ -60,7 +61,7 @@ class KeyedCalls(InPlaceCalls):
             fields: a dict (a tensor is the row's value; anything else is stored as a Python object) or a TensorDict of
                 batch size 1. A field that exists is overwritten, others stay.
             tag: merged into the row's tags.
-            data_parser: see `put`.
+            data_parser, lists_are_rows: see `put`.
             timeout: seconds to wait for room (default ``put.timeout_s``).
 
         Returns:
@@ -81,7 +82,7 @@ class KeyedCalls(InPlaceCalls):
                     found=tuple(fields.batch_size),
                 )
         tags = None if tag is None else [tag]
-        return (yield from self._put_keys([key], partition_id, columns, tags, data_parser, timeout))
+        return (yield from self._put_keys([key], partition_id, columns, tags, data_parser, timeout, lists_are_rows))
 
     @blocking
     def kv_batch_put(
@@ -92,6 +93,7 @@ class KeyedCalls(InPlaceCalls):
         tags: Sequence[Mapping[str, Any]] | None = None,
         data_parser: DataParser | None = None,
         *,
+        lists_are_rows: bool = False,
         timeout: float | None = None,
     ) -> Steps[KVBatchMeta]:
         """Stores one row per key, all at once; see `kv_put`.
@@ -106,10 +108,17 @@ class KeyedCalls(InPlaceCalls):
         """
         if fields is not None:
             check_batch(fields)
-        return (yield from self._put_keys(keys, partition_id, fields, tags, data_parser, timeout))
+        return (yield from self._put_keys(keys, partition_id, fields, tags, data_parser, timeout, lists_are_rows))
 
     def _put_keys(
-        self, keys: Any, partition_id: str, fields: Any, tags: Any, parser: DataParser | None, timeout: float | None
+        self,
+        keys: Any,
+        partition_id: str,
+        fields: Any,
+        tags: Any,
+        parser: DataParser | None,
+        timeout: float | None,
+        lists_are_rows: bool,
     ) -> Steps[KVBatchMeta]:
         store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
         if fields is None and tags is None:
@@ -127,7 +136,7 @@ class KeyedCalls(InPlaceCalls):
                     expected=len(listed),
                     found=rows,
                 )
-            plan = plan_put(parsed(fields, rows, parser), rows)
+            plan = plan_put(parsed(fields, rows, parser), rows, lists_are_rows=lists_are_rows)
             refuse_constants_only(plan, rows)
             info = plan.batch_info
             if plan.layouts:
@@ -144,9 +153,11 @@ class KeyedCalls(InPlaceCalls):
         select_fields: str | Sequence[str] | None = None,
         *,
         missing: str = "raise",
+        missing_fields: str = "raise",
         mode: str | None = None,
         timeout: float | None = None,
         device: str | torch.device | None = None,
+        layout: str = STORED,
     ) -> Steps[TensorDict]:
         """The rows of `keys`, in their order.
 
@@ -155,60 +166,55 @@ class KeyedCalls(InPlaceCalls):
             partition_id: their partition.
             select_fields: default: the fields that all the keys have.
             missing: "raise", or "skip" to leave out keys that do not exist.
-            mode, timeout, device: see `get_data`; with `timeout` keys that do not exist yet are waited for, too.
+            missing_fields: "raise", or "skip" to leave out those of `select_fields` that not all the keys have; when
+                none is left, the batch has no columns.
+            mode, timeout, device, layout: see `get_data`; with `timeout` keys that do not exist yet are waited for,
+                too.
 
         Raises:
             KeyNotFoundError, PartitionNotFoundError: keys that do not exist are named.
             FieldNotReadyError: a field is not there on some rows, or the keys have no field in common.
             TransferTimeoutError: not there within `timeout`.
         """
-        return (yield from self._get_keys(keys, partition_id, select_fields, missing, mode, timeout, device))
+        how = _HowToRead(missing, missing_fields, mode, timeout, device, layout)
+        return (yield from self._get_keys(keys, partition_id, select_fields, how))
 
-    def _get_keys(
-        self,
-        keys: Any,
-        partition_id: str,
-        select_fields: Any,
-        missing: str,
-        mode: str | None,
-        timeout: float | None,
-        device: Any,
-    ) -> Steps[TensorDict]:
+    def _get_keys(self, keys: Any, partition_id: str, select_fields: Any, how: _HowToRead) -> Steps[TensorDict]:
         self._open()
         listed, partition = check_keys(keys, distinct=False), check_partition(partition_id)
         fields = None if select_fields is None else check_names(select_fields, "select_fields")
-        if missing not in ("raise", "skip"):
-            raise ValueError(f"missing must be 'raise' or 'skip', not {missing!r}")
-        read_mode = self._read_mode(mode, device)
-        if missing == "skip":
+        how.check()
+        read_mode = self._read_mode(how.mode, how.device)
+        if how.missing == "skip":
             found, indexes = self._store.find_keys(partition, listed)
             listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
             if not listed:
                 return TensorDict({}, batch_size=[0])
         try:
-            resolved, names = yield from self._resolve_in_time(partition, listed, fields, missing, timeout)
+            resolved, names = yield from self._resolve_in_time(partition, listed, fields, how)
         except (KeyNotFoundError, PartitionNotFoundError):
-            if missing == "raise":
+            if how.missing == "raise":
                 raise
             # Cleared between the two looks.
-            return (yield from self._get_keys(keys, partition, fields, missing, mode, timeout, device))
-        batch, _, copied = self._decode(resolved, names, read_mode)
+            return (yield from self._get_keys(keys, partition, fields, how))
+        batch, _, copied = self._decode(resolved, names, read_mode, how.layout)
         if copied and read_mode != "copy":
             self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
-        return batch if device is None else batch.to(device)
+        return batch if how.device is None else batch.to(how.device)
 
     def _resolve_in_time(
-        self, partition: str, keys: list[str], fields: list[str] | None, missing: str, timeout: float | None
+        self, partition: str, keys: list[str], fields: list[str] | None, how: _HowToRead
     ) -> Steps[tuple[Resolved, list[str]]]:
-        """`_resolve_keys`, tried again until `timeout` (None: not again)."""
+        """`_resolve_keys`, tried again until the timeout (None: not again)."""
+        skip, timeout = how.missing_fields == "skip", how.timeout
         if timeout is None:
-            return self._resolve_keys(partition, keys, fields)
+            return self._resolve_keys(partition, keys, fields, skip)
 
         def look() -> tuple[Resolved, list[str]] | None:
             try:
-                return self._resolve_keys(partition, keys, fields)
+                return self._resolve_keys(partition, keys, fields, skip)
             except KeyError as error:
-                if missing == "skip" and not isinstance(error, FieldNotReadyError):
+                if how.missing == "skip" and not isinstance(error, FieldNotReadyError):
                     raise
                 return None  # may come: whoever puts it wakes us
 
@@ -229,9 +235,11 @@ class KeyedCalls(InPlaceCalls):
         select_fields: str | Sequence[str] | None = None,
         *,
         missing: str = "raise",
+        missing_fields: str = "raise",
         mode: str | None = None,
         timeout: float | None = None,
         device: str | torch.device | None = None,
+        layout: str = STORED,
     ) -> Steps[TensorDict]:
         """The rows of a KVBatchMeta; its `fields` limit what is read. See `kv_batch_get`.
 
@@ -241,7 +249,8 @@ class KeyedCalls(InPlaceCalls):
         keys, partition, fields = self._of_meta(meta, select_fields)
         if not keys:
             return TensorDict({}, batch_size=[0])
-        return (yield from self._get_keys(keys, partition, fields, missing, mode, timeout, device))
+        how = _HowToRead(missing, missing_fields, mode, timeout, device, layout)
+        return (yield from self._get_keys(keys, partition, fields, how))
 
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         """``{partition: {key: tags}}`` in the order of creation; an unknown partition gives ``{}``."""
@@ -260,7 +269,9 @@ class KeyedCalls(InPlaceCalls):
         store, listed = self._open(), check_keys(keys, distinct=False)
         store.clear_rows(check_partition(partition_id), keys=list(dict.fromkeys(listed)))
 
-    def _resolve_keys(self, partition: str, keys: list[str], fields: list[str] | None) -> tuple[Resolved, list[str]]:
+    def _resolve_keys(
+        self, partition: str, keys: list[str], fields: list[str] | None, skip_fields: bool = False
+    ) -> tuple[Resolved, list[str]]:
         """Rows that all exist and have the fields, leased; else an error and no lease."""
         resolved = self._store.resolve(partition, keys=keys, fields=fields)
         if resolved.complete and resolved.fields:
@@ -278,6 +289,13 @@ class KeyedCalls(InPlaceCalls):
                     raise self._nothing_in_common(partition, keys, resolved, coverage)
                 return resolved, names
             lacking = coverage.missing(fields)
+            there = [name for name in fields if name not in lacking] if skip_fields else []
+            if there:
+                return resolved, there
+            if lacking and skip_fields:
+                resolved.release()
+                # Whether they have any field in common decides between nothing to read and nothing there.
+                return self._resolve_keys(partition, keys, None)[0], []
             if lacking:
                 raise not_ready(partition, resolved, lacking, keys, self._store.field_names(partition))
         except BaseException:
@@ -337,6 +355,23 @@ class KeyedCalls(InPlaceCalls):
     async_kv_list = asynchronous(kv_list)
     async_kv_clear = asynchronous(kv_clear)
     async_kv_batch_get_by_meta = asynchronous(kv_batch_get_by_meta)
+
+
+class _HowToRead(NamedTuple):
+    """The options of a get by keys, see `KeyedCalls.kv_batch_get`."""
+
+    missing: str
+    missing_fields: str
+    mode: str | None
+    timeout: float | None
+    device: Any
+    layout: str
+
+    def check(self) -> None:
+        for name in ("missing", "missing_fields"):
+            if getattr(self, name) not in ("raise", "skip"):
+                raise ValueError(f"{name} must be 'raise' or 'skip', not {getattr(self, name)!r}")
+        check_layout(self.layout)
 
 
 def _has_any(resolved: Resolved, coverage: Coverage) -> list[bool]:

@@ -24,7 +24,7 @@ from transferqueue.client.core import (
 from transferqueue.client.row_choice import join_rows
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.rows import stale
-from transferqueue.codec import decode, decode_empty
+from transferqueue.codec import LAYOUTS, STORED, decode, decode_empty
 from transferqueue.config import READ_MODES
 from transferqueue.errors import FieldNotReadyError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta
@@ -47,6 +47,7 @@ class ReadCalls(ConsumptionCalls):
         mode: str | None = None,
         timeout: float | None = None,
         device: str | torch.device | None = None,
+        layout: str = STORED,
     ) -> Steps[TensorDict]:
         """The rows of `metadata`, in its order, as a TensorDict of batch size [rows].
 
@@ -62,6 +63,8 @@ class ReadCalls(ConsumptionCalls):
                 "copy": private memory.
             timeout: seconds to wait for fields that are not ready; None: an error at once.
             device: where the tensors go; other devices than the CPU get a copy.
+            layout: "stored": columns come back as they were put; "jagged": every tensor whose rows have a shape as a
+                nested tensor, jagged where that can hold the rows. Dense columns are seen so without being copied.
 
         Raises:
             StaleMetadataError: a row was cleared since; it is named.
@@ -69,7 +72,7 @@ class ReadCalls(ConsumptionCalls):
             TransferTimeoutError: not ready within `timeout`.
             SessionNotFoundError: the metadata belongs to another session; both are named.
         """
-        return (yield from self._read(metadata, fields, mode, timeout, device, None))
+        return (yield from self._read(metadata, fields, mode, timeout, device, None, layout))
 
     @blocking
     def get_data_with_report(
@@ -87,9 +90,17 @@ class ReadCalls(ConsumptionCalls):
         return batch, ReadReport(**vars(cost))
 
     def _read(
-        self, metadata: BatchMeta, fields: Any, mode: str | None, timeout: float | None, device: Any, cost: _Cost | None
+        self,
+        metadata: BatchMeta,
+        fields: Any,
+        mode: str | None,
+        timeout: float | None,
+        device: Any,
+        cost: _Cost | None,
+        layout: str = STORED,
     ) -> Steps[TensorDict]:
         self._open()
+        check_layout(layout)
         self._check_session(check_batch_meta(metadata, "get_data"))
         names = metadata.field_names if fields is None else check_names(fields, "fields")
         mode = self._read_mode(mode, device)
@@ -113,7 +124,7 @@ class ReadCalls(ConsumptionCalls):
             if cost is not None:
                 cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
             assert resolved is not None  # narrowing: without a timeout `_look` raised
-            batch, viewed, copied = self._decode(resolved, names, mode)
+            batch, viewed, copied = self._decode(resolved, names, mode, layout)
             if copied and mode != "copy":
                 self._service.note_gather(partition, indexes, names, copied)
             batches.append(batch)
@@ -147,7 +158,9 @@ class ReadCalls(ConsumptionCalls):
             raise not_ready(partition, resolved, missing, known=self._store.field_names(partition))
         return None
 
-    def _decode(self, resolved: Resolved, fields: Sequence[str], mode: str) -> tuple[TensorDict, int, int]:
+    def _decode(
+        self, resolved: Resolved, fields: Sequence[str], mode: str, layout: str = STORED
+    ) -> tuple[TensorDict, int, int]:
         try:
             return decode(
                 resolved,
@@ -155,6 +168,7 @@ class ReadCalls(ConsumptionCalls):
                 copy_below=self._config.read.copy_below,
                 allow_pickle=self._config.allow_pickle,
                 fields=fields,
+                layout=layout,
             )
         finally:
             # Views hold leases of their own; what was copied needs none.
@@ -205,6 +219,12 @@ class ReadCalls(ConsumptionCalls):
     async_get_data = asynchronous(get_data)
     async_get_data_with_report = asynchronous(get_data_with_report)
     async_row_shapes = asynchronous(row_shapes)
+
+
+def check_layout(layout: str) -> None:
+    """Raises ValueError for what is no layout."""
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; not {layout!r}")
 
 
 class _Cost:

@@ -48,6 +48,8 @@ class WriteCalls(ReadCalls):
         partition_id: str | None = None,
         data_parser: DataParser | None = None,
         *,
+        tags: Sequence[Mapping[str, Any]] | None = None,
+        lists_are_rows: bool = False,
         timeout: float | None = None,
     ) -> Steps[BatchMeta]:
         """Stores a TensorDict of batch size [rows]; visible whole or not at all. One copy.
@@ -61,6 +63,8 @@ class WriteCalls(ReadCalls):
             partition_id: where new rows go; created on first use.
             data_parser: called on a dict of columns (nested and Python columns as lists of rows) before storing; must
                 return the same fields with the same number of rows.
+            tags: one dict per row, merged into the tags of the rows in the same transaction.
+            lists_are_rows: a ``NonTensorData`` that holds a list with one entry per row is a column of them.
             timeout: seconds to wait for room (default ``put.timeout_s``).
 
         Returns:
@@ -80,15 +84,19 @@ class WriteCalls(ReadCalls):
             if partition_id is None:
                 raise ValueError("put needs metadata (rows that exist) or partition_id (where new rows go)")
             partition = check_partition(partition_id)
-            plan = plan_put(parsed(data, rows, data_parser), rows)
+            encoded = encode_row_tags(tags, rows)
+            metadata_room(self._store, (), encoded)
+            plan = plan_put(parsed(data, rows, data_parser), rows, lists_are_rows=lists_are_rows)
             refuse_constants_only(plan, rows)
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
                 made = batch_meta(self.session, partition, as_indexes([]), schemas_of(plan.schemas), ready=False)
                 made.extra_info = dict(plan.batch_info)
                 return made
-            done = yield from self._stored(plan, timeout, partition, count=rows)
+            done = yield from self._stored(plan, timeout, partition, count=rows, tags=encoded)
             made = new_rows_meta(self.session, partition, done.indexes, schemas_of(plan.schemas))
+            if encoded:
+                made.custom_meta = tags
             if plan.batch_info:
                 made.extra_info = dict(plan.batch_info)
             return made
@@ -98,16 +106,21 @@ class WriteCalls(ReadCalls):
             raise SchemaMismatchError(
                 f"the data has {rows} rows, the metadata {metadata.size}", expected=metadata.size, found=rows
             )
+        encoded = encode_row_tags(tags, rows)
+        metadata_room(self._store, (), encoded)
         real = metadata
         if metadata.num_padding:
             keep = np.flatnonzero(~metadata.padding_mask)
             real = metadata.unpad()
             columns = choose_rows(columns, keep)
-        plan = plan_put(columns, real.size)
+            encoded = [encoded[row] for row in keep.tolist()] if encoded else []
+        plan = plan_put(columns, real.size, lists_are_rows=lists_are_rows)
         if real.size and plan.layouts:
             indexes = as_indexes(real.index_array)
             refuse_duplicate_rows(indexes)
-            yield from self._stored(plan, timeout, target, indexes=indexes)
+            yield from self._stored(plan, timeout, target, indexes=indexes, tags=encoded)
+        elif real.size and encoded:
+            self._store.merge_tags(target, as_indexes(real.index_array), encoded)
         self._add_fields(metadata, real, plan, target)
         return metadata
 

@@ -5,10 +5,14 @@ from transferqueue.codec.decode import decode, decode_empty
 from transferqueue.codec.encode import plan_put
 from transferqueue.codec.field_tree import new_batch
 from transferqueue.codec.jagged import Jagged
+from transferqueue.codec.jagged_layout import JAGGED, LAYOUTS, STORED
 from transferqueue.codec.put_plan import PutPlan
 from transferqueue.codec.schema import check_name, schema_dict
 
 __all__ = [
+    "JAGGED",
+    "LAYOUTS",
+    "STORED",
     "AllocPlan",
     "Jagged",
     "PutPlan",

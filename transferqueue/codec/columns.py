@@ -33,13 +33,15 @@ class FieldReader:
         index: position of the field in the resolved batch.
         name: for messages.
         allow_pickle: whether rows may be unpickled.
+        jagged: rows that are tensors come back as `jagged_layout` says, dense columns excepted.
     """
 
-    def __init__(self, rows: RowReader, index: int, name: str, *, allow_pickle: bool) -> None:
+    def __init__(self, rows: RowReader, index: int, name: str, *, allow_pickle: bool, jagged: bool = False) -> None:
         self.rows = rows
         self.index = index
         self.name = name
         self.allow_pickle = allow_pickle
+        self.nested_as_jagged = jagged
 
     def column(self, schema: BlockSchema, pieces: Pieces, n_rows: int) -> Any:
         """The rows of `pieces`, all of one schema key, as they were put."""
@@ -50,6 +52,8 @@ class FieldReader:
             return self.jagged(data, offsets, unit, schema)
         if schema.form == forms.JAGGED:
             return self.jagged_of(self.row_list(schema, pieces), schema.ragged_dim)
+        if self.nested_as_jagged and schema.form in (forms.STRIDED, forms.STACK):
+            return self._strided_as_jagged(schema, pieces)
         if schema.form == forms.STRIDED and not schema.headers:
             data, offsets, unit = self._plain(schema, pieces)
             assert schema.shape is not None  # narrowing: `_plain` checked it
@@ -63,6 +67,26 @@ class FieldReader:
             name = self.name
             return lazy_stack(None, n_rows, lambda: decode_values(name, data.numpy(), n_rows))
         return lazy_stack(self.row_list(schema, pieces), n_rows)
+
+    def _strided_as_jagged(self, schema: BlockSchema, pieces: Pieces) -> Any:
+        """Strided nested tensors and stacks. Rows that differ in their first dimension only lie in memory as a jagged
+        tensor has them."""
+        if schema.form == forms.STRIDED and not schema.headers and schema.ragged_dim == 0:
+            data, offsets, unit = self._plain(schema, pieces)
+            return self.jagged(data, offsets, unit, schema)
+        return self.together(self.row_list(schema, pieces))
+
+    def together(self, rows: list[Any], put_ragged: int = 0) -> Any:
+        """Separate rows as one column, by the rules of `jagged_layout`; copies them together."""
+        if not all(isinstance(row, torch.Tensor) for row in rows) or len({(row.dtype, row.dim()) for row in rows}) > 1:
+            return lazy_stack(rows, len(rows))
+        if rows[0].dim() == 0:
+            return torch.stack(rows)
+        sizes = np.array([tuple(row.shape) for row in rows], dtype=np.int64)
+        differing = np.flatnonzero((sizes != sizes[0]).any(axis=0)).tolist()
+        if len(differing) > 1:
+            return strided_of(rows)
+        return self.jagged_of(rows, differing[0] if differing else put_ragged)
 
     def row_list(self, schema: BlockSchema, pieces: Pieces) -> list[Any]:
         """The rows of `pieces`, all of one schema key, one by one: tensors, numpy values or Python values."""

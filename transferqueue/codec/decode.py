@@ -11,6 +11,7 @@ import torch
 from transferqueue.codec.columns import FieldReader
 from transferqueue.codec.dtypes import from_name
 from transferqueue.codec.field_tree import nest, new_batch
+from transferqueue.codec.jagged_layout import JAGGED, STORED, JaggedViews
 from transferqueue.codec.lazy_stack import eager_stack
 from transferqueue.codec.mixed import mixed_column
 from transferqueue.codec.nested_tensors import jagged_over
@@ -33,6 +34,7 @@ def decode(
     copy_below: int,
     allow_pickle: bool,
     fields: Sequence[str] | None = None,
+    layout: str = STORED,
 ) -> tuple[Any, int, int]:
     """The resolved rows as a TensorDict of batch size [rows], in the order in which they were asked for.
 
@@ -48,6 +50,8 @@ def decode(
         copy_below: bytes; what is smaller is copied.
         allow_pickle: whether fields that need pickle may be read.
         fields: names; all resolved ones by default.
+        layout: "stored": rows come back as they were put; "jagged": see `jagged_layout`. Fields of nested TensorDicts
+            stay as they were put.
 
     Returns:
         (TensorDict, bytes viewed, bytes copied)
@@ -71,10 +75,15 @@ def decode(
             place: PlainField | BlockSchema = parts[1]
         else:
             if general is None:
-                general = GeneralColumns(resolved, mode, copy_below, plain.offsets, allow_pickle=allow_pickle)
+                general = GeneralColumns(
+                    resolved, mode, copy_below, plain.offsets, allow_pickle=allow_pickle, jagged=layout == JAGGED
+                )
             columns[name], place = general.column(name)
         if place.path:
             paths[name] = (place.path, place.inner_batch)
+    if layout == JAGGED:
+        views = JaggedViews(n_rows, plain.offsets)
+        columns.update((name, views.of(column)) for name, column in list(columns.items()) if name not in paths)
     batch = nest(columns, paths, n_rows) if paths else new_batch(columns, n_rows)
     if general is None:
         return batch, plain.viewed_nbytes, plain.copied_nbytes
@@ -86,12 +95,20 @@ class GeneralColumns:
     """Columns of any form, one after another, through Python."""
 
     def __init__(
-        self, resolved: _native.Resolved, mode: str, copy_below: int, offsets: list[torch.Tensor], *, allow_pickle: bool
+        self,
+        resolved: _native.Resolved,
+        mode: str,
+        copy_below: int,
+        offsets: list[torch.Tensor],
+        *,
+        allow_pickle: bool,
+        jagged: bool,
     ) -> None:
         self.rows = RowReader(resolved, mode, copy_below, offsets)
         self._resolved = resolved
         self._known = {name: index for index, name in enumerate(resolved.fields)}
         self._allow_pickle = allow_pickle
+        self._jagged = jagged
 
     def column(self, name: str) -> tuple[Any, BlockSchema]:
         """The column, and the schema of its first row."""
@@ -102,7 +119,7 @@ class GeneralColumns:
         if index is None or pieces is None or not _covers(pieces, n_rows):
             raise _not_ready(resolved, name, pieces, n_rows)
         schemas = _schemas(resolved, index, pieces)
-        field = FieldReader(self.rows, index, name, allow_pickle=self._allow_pickle)
+        field = FieldReader(self.rows, index, name, allow_pickle=self._allow_pickle, jagged=self._jagged)
         first = schemas[0]
         if len(schemas) == 1 or len({schema.key for schema in set(schemas)}) == 1:
             schema = next((schema for schema in schemas if schema.pickled), first)

@@ -21,7 +21,7 @@ from transferqueue.codec.ragged import encode_nested, encode_stack
 from transferqueue.errors import SchemaMismatchError
 
 
-def plan_put(batch: Any, n_rows: int | None = None) -> PutPlan:
+def plan_put(batch: Any, n_rows: int | None = None, *, lists_are_rows: bool = False) -> PutPlan:
     """Plans the put of `batch`; reads its types and shapes, and copies no tensor.
 
     Args:
@@ -30,6 +30,8 @@ def plan_put(batch: Any, n_rows: int | None = None) -> PutPlan:
             further dicts. Entries that are one value for the batch (NonTensorData, a str or number in a dict) become
             `PutPlan.batch_info`.
         n_rows: expected number of rows; needed for a dict without any column.
+        lists_are_rows: a NonTensorData that holds a list with one entry per row is a column of them, and not one value
+            of the batch.
 
     Raises:
         SchemaMismatchError: a ValueError that names the field: wrong number of rows, no batch dimension, a name that
@@ -45,6 +47,8 @@ def plan_put(batch: Any, n_rows: int | None = None) -> PutPlan:
     fields: list[EncodedField] = []
     batch_info: dict[str, Any] = {}
     for leaf, value in leaves(batch, rows):
+        if lists_are_rows and not isinstance(value, torch.Tensor) and is_non_tensor(value):
+            value = _rows_in_list(value, rows)
         field = encode_column(leaf, value, rows)
         if field is None:
             batch_info[leaf.name] = _constant(value)
@@ -101,6 +105,11 @@ def _encode_array(leaf: Leaf, array: np.ndarray[Any, Any], n_rows: int) -> Encod
     row_nbytes = whole.nbytes // n_rows if n_rows else 0
     writes = ((0, whole.ctypes.data, whole.nbytes),)
     return EncodedField(leaf.name, schema, data_nbytes=whole.nbytes, row_nbytes=row_nbytes, writes=writes, keep=whole)
+
+
+def _rows_in_list(value: Any, n_rows: int) -> Any:
+    held = None if isinstance(value, NonTensorStack) else value.data
+    return held if isinstance(held, list) and len(held) == n_rows else value
 
 
 def _constant(value: Any) -> Any:

@@ -55,17 +55,14 @@ def _one_gather(field: FieldReader, schemas: list[BlockSchema], pieces: Pieces) 
 
 def _joined(field: FieldReader, schemas: list[BlockSchema], rows: list[Any]) -> Any:
     kinds = {schema.form for schema in schemas}
+    put_as = [schema.ragged_dim for schema in schemas if schema.form == forms.JAGGED]
+    put_ragged = put_as[0] if put_as else 0
+    if field.nested_as_jagged:
+        return field.together(rows, put_ragged)
     if not kinds <= {forms.DENSE, forms.JAGGED, forms.STRIDED}:
         return lazy_stack(rows, len(rows))
-    if len({(row.dtype, row.dim()) for row in rows}) > 1 or rows[0].dim() == 0:
+    if kinds == {forms.STRIDED} and len({(row.dtype, row.dim()) for row in rows}) == 1:
+        return strided_of(rows)
+    if rows[0].dim() == 0:
         return lazy_stack(rows, len(rows))
-    if kinds == {forms.STRIDED}:
-        return strided_of(rows)
-    sizes = np.array([tuple(row.shape) for row in rows], dtype=np.int64)
-    differing = np.flatnonzero((sizes != sizes[0]).any(axis=0)).tolist()
-    if len(differing) > 1:
-        return strided_of(rows)
-    if differing:
-        return field.jagged_of(rows, differing[0])
-    put_as = [schema.ragged_dim for schema in schemas if schema.form == forms.JAGGED]
-    return field.jagged_of(rows, put_as[0] if put_as else 0)
+    return field.together(rows, put_ragged)
