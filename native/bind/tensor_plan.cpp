@@ -32,7 +32,7 @@ std::uint64_t nbytes_of(ElementType element, const std::vector<std::int64_t>& sh
 
 }  // namespace
 
-TensorPlan::TensorPlan(Adopt adopt, const nb::typed<nb::sequence, Column>& columns) : adopt_(std::move(adopt)), columns_(columns) {
+TensorPlan::TensorPlan(Adopt adopt, const nb::typed<nb::sequence, Column>& columns) : adopt_(std::move(adopt)), columns_(nb::borrow<Columns>(nb::list(columns))) {
   for (const nb::handle handle : columns_) {
     const auto column = nb::cast<nb::tuple>(handle);
     Part part{nb::cast<nb::str>(column[0]),

@@ -17,7 +17,9 @@ namespace tq::bind {
 class TensorPlan {
  public:
   // (name, DLPack type code, bits, shape, offset in the block)
-  using Column = nanobind::typed<nanobind::tuple, nanobind::str, int, int, nanobind::tuple, int>;
+  using Shape = nanobind::typed<nanobind::tuple, int, nanobind::ellipsis>;
+  using Column = nanobind::typed<nanobind::tuple, nanobind::str, int, int, Shape, int>;
+  using Columns = nanobind::typed<nanobind::list, Column>;
   using Adopt = nanobind::typed<nanobind::callable, nanobind::any(nanobind::any)>;
   using Tensors = nanobind::typed<nanobind::dict, nanobind::str, nanobind::any>;
 
@@ -26,7 +28,7 @@ class TensorPlan {
 
   // Tensors on the producer's mapping; those without bytes hold nothing of it.
   Tensors tensors(PendingBlock& block) const;
-  nanobind::list columns() const { return columns_; }
+  Columns columns() const { return columns_; }
 
  private:
   struct Part {
@@ -37,7 +39,7 @@ class TensorPlan {
   };
 
   Adopt adopt_;
-  nanobind::list columns_;
+  Columns columns_;
   std::vector<Part> parts_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;  // of those with bytes
 };

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transferqueue._native import Store
 
 Indexes = npt.NDArray[np.int64]
+_INT64 = np.dtype(np.int64)
 
 
 class Housekeeping(Protocol):
@@ -196,7 +197,9 @@ def refuse_duplicate_rows(indexes: Indexes) -> None:
 
 
 def as_indexes(indexes: Iterable[int] | Indexes) -> Indexes:
-    """Global indexes as the native core takes them: int64, contiguous."""
+    """Global indexes as the native core takes them: int64."""
+    if type(indexes) is np.ndarray and indexes.dtype is _INT64:
+        return indexes
     array = indexes if isinstance(indexes, np.ndarray) else np.fromiter(indexes, dtype=np.int64)
     return np.ascontiguousarray(array, dtype=np.int64)
 

@@ -32,7 +32,13 @@ class AllocPlan(BlockPlan):
     A plan of dense fields is used for many allocations, so it holds everything that they have in common: one native
     call then makes the tensors of all fields. Each object that is touched costs a miss of the caches in a process that
     has just written a large batch.
+
+    Attributes:
+        reusable: neither the plan nor the descriptions it was made of hold anything of one allocation: where they are
+            the same objects again, so is the plan.
     """
+
+    reusable = False
 
     def __init__(self, specs: dict[tuple[str, ...], Spec], n_rows: int) -> None:
         self._specs = specs
@@ -128,7 +134,9 @@ def _is_plain(spec: Any) -> bool:
 @lru_cache(maxsize=256)
 def _plan_of_dense(fields: tuple[tuple[Any, Any], ...], n_rows: int) -> AllocPlan:
     # A loop allocates the same fields at every step, and a plan of dense fields holds nothing of one allocation.
-    return _planned(fields, n_rows)
+    plan = _planned(fields, n_rows)
+    plan.reusable = True
+    return plan
 
 
 def _planned(fields: Iterable[tuple[Any, Any]], n_rows: int) -> AllocPlan:

@@ -155,3 +155,72 @@ def test_wrong_descriptions_are_refused(client: TransferQueueClient, arguments: 
     with pytest.raises(error):
         client.alloc(**arguments, partition_id="p")
     assert client.stats().pending_bytes == 0
+
+
+def test_a_loop_over_the_same_extent_never_writes_to_what_it_published(client: TransferQueueClient) -> None:
+    spec = {"x": ((LARGE,), torch.int64)}
+    held: list[Any] = []
+    for step in range(6):
+        allocation = client.alloc(spec, partition_id="p", batch_size=2)
+        allocation.data["x"].fill_(step)
+        meta = allocation.commit()
+        held.append((step, meta, client.get_data(meta)["x"]))
+        if step % 2:  # room for the next, of an extent that this process has written to before
+            earlier, gone, _ = held.pop(0)
+            client.clear_samples(gone)
+            assert earlier < step
+    for step, meta, view in held:
+        assert view.unique().tolist() == [step]
+        assert client.get_data(meta)["x"].unique().tolist() == [step]
+
+
+def test_a_description_that_changes_between_two_calls_is_seen(client: TransferQueueClient) -> None:
+    spec: dict[str, Any] = {"x": ((2,), torch.int64)}
+    first = client.alloc(spec, partition_id="p", batch_size=2)
+    again = client.alloc(spec, partition_id="p", batch_size=2)
+    longer = client.alloc(spec, partition_id="p", batch_size=3)
+    spec["y"] = ((), torch.float32)
+    more = client.alloc(spec, partition_id="p", batch_size=3)
+    spec["x"] = ((4,), torch.int64)
+    wider = client.alloc(spec, partition_id="p", batch_size=3)
+    turned = client.alloc(dict(reversed(spec.items())), partition_id="p", batch_size=3)
+    ragged: dict[str, Any] = {"r": tq.Jagged([1, 2], torch.int64)}
+    jagged = client.alloc(ragged, partition_id="p")
+    ragged["r"].lengths[:] = 3
+    changed = client.alloc(ragged, partition_id="p")
+    shapes = [{name: tuple(value.shape) for name, value in one.data.items()} for one in (first, again, longer)]
+    assert shapes == [{"x": (2, 2)}, {"x": (2, 2)}, {"x": (3, 2)}]
+    assert {name: tuple(value.shape) for name, value in more.data.items()} == {"x": (3, 2), "y": (3,)}
+    assert tuple(wider.data["x"].shape) == (3, 4)
+    assert list(turned.data.keys()) == ["y", "x"]
+    assert [row.numel() for one in (jagged, changed) for row in one.data["r"].unbind()] == [1, 2, 3, 3]
+    for allocation in (first, again, longer, more, wider, turned, jagged, changed):
+        allocation.abort()
+
+
+def test_rows_that_metadata_names_twice_are_refused(client: TransferQueueClient) -> None:
+    meta = client.put(TensorDict({"x": torch.arange(4)}, [4]), partition_id="p")
+    backwards = meta.select_samples([3, 1, 0])
+    with client.alloc({"y": ((), torch.int64)}, partition_id="p", metadata=backwards) as allocation:
+        allocation.data["y"].copy_(torch.tensor([30, 10, 0]))
+    assert client.get_data(meta.select_samples([0, 1, 3]), fields="y")["y"].tolist() == [0, 10, 30]
+    twice = meta.select_samples([2, 0, 2])
+    with pytest.raises(ValueError, match="names rows twice"):
+        client.alloc({"y": ((), torch.int64)}, partition_id="p", metadata=twice)
+    with pytest.raises(ValueError, match="names rows twice"):
+        client.put(TensorDict({"y": torch.arange(3)}, [3]), metadata=twice)
+
+
+def test_metadata_of_new_rows_is_like_any_other(client: TransferQueueClient) -> None:
+    with client.alloc({"x": ((2,), torch.int64)}, partition_id="p", batch_size=3) as allocation:
+        allocation.data["x"].fill_(1)
+    for meta in (allocation.meta, client.put(TensorDict({"x": torch.ones(3, 2)}, [3]), partition_id="p")):
+        assert meta.is_ready
+        assert meta.production_status.tolist() == [1, 1, 1]
+        assert meta.custom_meta == [{}, {}, {}]
+        assert meta.partition_ids == ["p"] * 3
+        assert not meta.index_array.flags.writeable
+        assert meta[1:].global_indexes == meta.global_indexes[1:]
+        meta.production_status[0] = 0
+        assert not meta.is_ready
+    assert allocation.meta.extra_info == {}
