@@ -5,16 +5,35 @@ from __future__ import annotations
 import errno
 import os
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from transferqueue.checkpoint.directories import put_back
 from transferqueue.checkpoint.libraries import new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import FILES, MANIFEST, Manifest, parse_manifest
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptSegmentError, TransferQueueError
 
 _READ_NBYTES = 16 << 20
 _MAX_MANIFEST_NBYTES = 64 << 20
+
+
+@contextmanager
+def as_corruption(path: str, what: str, *more: type[Exception]) -> Iterator[None]:
+    """CorruptSegmentError for whatever a file that is not what it promises makes of the libraries that read it."""
+    arrow = pyarrow()
+    try:
+        yield
+    except TransferQueueError:
+        raise
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, arrow.ArrowException, *more) as error:
+        raise CorruptSegmentError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
+
+
+def owner_may_pickle(owners: set[int]) -> bool:
+    """Whether files of these users may hold pickles: this user's own, and root's, who needs no pickle to harm us."""
+    return owners <= {0, os.geteuid()}
 
 
 class CheckpointFiles:
@@ -39,7 +58,7 @@ class CheckpointFiles:
             raise FileNotFoundError(errno.ENOENT, "there is no checkpoint", str(directory)) from None
         try:
             self._open(folder, MANIFEST)
-            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST))
+            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST), FILES)
             for name in FILES:
                 self._open(folder, name)
         except BaseException:

@@ -4,8 +4,6 @@ there."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +11,13 @@ import numpy as np
 
 from transferqueue import _native
 from transferqueue.checkpoint.directories import resolved
-from transferqueue.checkpoint.files import CheckpointFiles
+from transferqueue.checkpoint.files import CheckpointFiles, as_corruption, owner_may_pickle
 from transferqueue.checkpoint.libraries import new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import PAYLOAD, TABLES
 from transferqueue.checkpoint.payload import copy_fragments
 from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled_tables
+from transferqueue.checkpoint.reserving import reserved
 from transferqueue.checkpoint.tables import from_tables
-from transferqueue.errors import CorruptSegmentError, TransferQueueError
 
 
 @dataclass(frozen=True)
@@ -49,65 +47,33 @@ def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickl
     with CheckpointFiles(resolved(directory)) as files:
         files.verify()
         if allow_pickle is None:
-            allow_pickle = files.owners <= {0, os.geteuid()}
+            allow_pickle = owner_may_pickle(files.owners)
         session = _session(files)
         if not allow_pickle:
             refuse_pickled_tables(session, str(directory))
-        with _reserved(store, session) as reservations:
+        with reserved(store, session) as reservations:
             _copy(files, session, reservations)
             if not allow_pickle:
                 refuse_pickled_rows(session, reservations, str(directory))
-            with _as_corruption(files, "its tables contradict each other"):
+            with as_corruption(str(directory), "its tables contradict each other"):
                 store.load(session, reservations)
         manifest = files.manifest
         return Loaded((manifest.session, *manifest.earlier_sessions), manifest.user_metadata)
 
 
-@contextmanager
-def _as_corruption(files: CheckpointFiles, what: str, name: str = "") -> Iterator[None]:
-    """Whatever a file that is not what its checksum promises makes of the libraries that read it."""
-    try:
-        yield
-    except TransferQueueError:
-        raise
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        AttributeError,
-        pyarrow().ArrowException,
-    ) as error:
-        path = files.path(name)
-        raise CorruptSegmentError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
-
-
 def _session(files: CheckpointFiles) -> _native.SavedSession:
     tables = {}
     for name in TABLES:
-        with _as_corruption(files, "it is no table of a checkpoint", f"{name}.arrow"):
+        with as_corruption(files.path(f"{name}.arrow"), "it is no table of a checkpoint"):
             tables[name] = files.reader(f"{name}.arrow").read_all()
-    with _as_corruption(files, "its tables are not those of a session"):
+    with as_corruption(files.path(""), "its tables are not those of a session"):
         return from_tables(tables, files.manifest.next_row)
-
-
-@contextmanager
-def _reserved(store: _native.Store, session: _native.SavedSession) -> Iterator[list[_native.Reservation]]:
-    """Room for every block; given back when the block raises."""
-    reservations = store.reserve_all(np.ascontiguousarray(session.blocks[:, 2]))
-    try:
-        yield reservations
-    except BaseException:
-        for reservation in reservations:
-            reservation.abandon()
-        raise
 
 
 def _copy(files: CheckpointFiles, session: _native.SavedSession, reservations: list[_native.Reservation]) -> None:
     name = f"{PAYLOAD}.arrow"
     copied = np.zeros(len(reservations), np.int64)
-    with _as_corruption(files, "it holds no bytes of blocks", name):
+    with as_corruption(files.path(name), "it holds no bytes of blocks"):
         reader = files.reader(name)
         for number in range(reader.num_record_batches):
             copy_fragments(reader.get_batch(number), reservations, copied)

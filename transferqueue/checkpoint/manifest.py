@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from typing import Any
+from collections.abc import Sequence
+from importlib import metadata as distributions
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from transferqueue.checkpoint.libraries import new_checksum
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
+
+if TYPE_CHECKING:
+    from transferqueue import _native
 
 MANIFEST = "metadata.json"
 FORMAT = "transferqueue-shm checkpoint"
@@ -32,7 +38,7 @@ class Manifest(msgspec.Struct, frozen=True):
         session: the session that was saved, and `earlier_sessions` those that it had been loaded from: metadata that
             names one of them means these rows.
         created_at: UTC, ISO 8601.
-        storage_saved: whether the payload is in it. Always: a store in memory has no other copy.
+        storage_saved: whether the payload is in it. Of a directory always: a store in memory has no other copy.
         user_metadata: what the caller gave.
         next_row: no index below it will be given out again.
         files: by name.
@@ -55,6 +61,40 @@ class Manifest(msgspec.Struct, frozen=True):
         """The file's bytes, with a checksum of its own."""
         plain = msgspec.to_builtins(self)
         return json.dumps({**plain, "checksum": _checksum(plain)}, indent=2, ensure_ascii=True).encode()
+
+
+def describe(
+    saved: _native.SavedSession,
+    *,
+    session: str,
+    earlier_sessions: Sequence[str] = (),
+    storage_saved: bool,
+    payload_nbytes: int,
+    user_metadata: Any = None,
+    files: dict[str, FileFacts],
+) -> Manifest:
+    """The manifest of what is being saved now."""
+    return Manifest(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        library_version=_library_version(),
+        session=session,
+        earlier_sessions=list(earlier_sessions),
+        created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        storage_saved=storage_saved,
+        user_metadata=user_metadata,
+        next_row=saved.next_row,
+        rows=int(saved.runs[:, 2].sum()),
+        payload_nbytes=payload_nbytes,
+        files=files,
+    )
+
+
+def _library_version() -> str:
+    try:
+        return distributions.version("transferqueue-shm")
+    except distributions.PackageNotFoundError:  # a source tree on the path
+        return "0+unknown"
 
 
 def _checksum(plain: dict[str, Any]) -> str:
@@ -82,8 +122,8 @@ def check_user_metadata(metadata: Any) -> None:
         )
 
 
-def parse_manifest(raw: bytes, path: str) -> Manifest:
-    """The manifest in `raw`.
+def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
+    """The manifest in `raw`, which must list exactly `files`.
 
     Raises:
         CorruptSegmentError: damaged, or names files that no checkpoint has.
@@ -119,7 +159,7 @@ def parse_manifest(raw: bytes, path: str) -> Manifest:
         manifest = msgspec.convert(plain, Manifest, strict=True)
     except msgspec.ValidationError as error:
         raise CorruptSegmentError(f"{path} is no manifest: {error}", path=path) from None
-    if sorted(manifest.files) != sorted(FILES):
+    if sorted(manifest.files) != sorted(files):
         raise CorruptSegmentError(
             f"{path} lists other files than a checkpoint has: {sorted(manifest.files)}", path=path
         )

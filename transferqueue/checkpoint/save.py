@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,7 @@ from transferqueue import _native
 from transferqueue.checkpoint import payload
 from transferqueue.checkpoint.directories import resolved, written_beside
 from transferqueue.checkpoint.libraries import new_checksum, pyarrow
-from transferqueue.checkpoint.manifest import (
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    PAYLOAD,
-    FileFacts,
-    Manifest,
-    check_user_metadata,
-)
+from transferqueue.checkpoint.manifest import MANIFEST, PAYLOAD, FileFacts, Manifest, check_user_metadata, describe
 from transferqueue.checkpoint.sinks import HashingFile
 from transferqueue.checkpoint.tables import to_tables
 
@@ -47,24 +37,16 @@ def save(
         snapshot = store.save()
         try:
             files = _write_files(snapshot, temporary)
-            saved = snapshot.session
-            _write_manifest(
-                temporary,
-                Manifest(
-                    format=FORMAT,
-                    format_version=FORMAT_VERSION,
-                    library_version=_library_version(),
-                    session=session,
-                    earlier_sessions=list(earlier_sessions),
-                    created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                    storage_saved=True,
-                    user_metadata=user_metadata,
-                    next_row=saved.next_row,
-                    rows=int(saved.runs[:, 2].sum()),
-                    payload_nbytes=int(snapshot.parts[:, 3].sum()),
-                    files=files,
-                ),
+            manifest = describe(
+                snapshot.session,
+                session=session,
+                earlier_sessions=earlier_sessions,
+                storage_saved=True,
+                payload_nbytes=int(snapshot.parts[:, 3].sum()),
+                user_metadata=user_metadata,
+                files=files,
             )
+            _write_manifest(temporary, manifest)
         finally:
             snapshot.release()
 
@@ -102,10 +84,3 @@ def _write_manifest(directory: Path, manifest: Manifest) -> None:
     with _closed_at_last(HashingFile(str(directory / MANIFEST))) as file:
         file.write(manifest.encode())
         file.finish()
-
-
-def _library_version() -> str:
-    try:
-        return distributions.version("transferqueue-shm")
-    except distributions.PackageNotFoundError:  # a source tree on the path
-        return "0+unknown"

@@ -68,5 +68,28 @@ class CheckpointCalls(CoalesceCalls):
         write_loaded_sessions(self._attachment.paths, loaded.sessions)
         return loaded.user_metadata
 
+    def save_controller_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Writes what the session says about its rows (keys, tags, consumption, states of samplers), not their fields,
+        to one file. For programs that save the two halves apart; `save_checkpoint` saves both at one moment."""
+        checkpoint.save_rows(self._open(), path, session=self.session)
+
+    def load_controller_checkpoint(self, path: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> None:
+        """Puts the rows of `save_controller_checkpoint` in the place of all rows; a row that is there already, in a
+        partition of the same name and under the same index, keeps its fields. Arguments and errors as
+        `load_checkpoint`."""
+        checkpoint.load_rows(self._open(), path, allow_pickle=allow_pickle)
+
+    def save_storage_checkpoint(self, dir: str | os.PathLike[str]) -> None:
+        """The other half: the fields, with the rows that they belong to. The same as `save_checkpoint`."""
+        self.save_checkpoint(dir)
+
+    def load_storage_checkpoint(self, dir: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> None:
+        """Loads what `save_storage_checkpoint` wrote, rows and fields; before or after the other half."""
+        self.load_checkpoint(dir, allow_pickle=allow_pickle)
+
+    async_save_controller_checkpoint = asynchronous(save_controller_checkpoint)
+    async_load_controller_checkpoint = asynchronous(load_controller_checkpoint)
+    async_save_storage_checkpoint = asynchronous(save_storage_checkpoint)
+    async_load_storage_checkpoint = asynchronous(load_storage_checkpoint)
     async_save_checkpoint = asynchronous(save_checkpoint)
     async_load_checkpoint = asynchronous(load_checkpoint)
