@@ -17,7 +17,13 @@ if TYPE_CHECKING:
         Allocation as Allocation,
     )
     from transferqueue.calls import (
+        ack as ack,
+    )
+    from transferqueue.calls import (
         alloc as alloc,
+    )
+    from transferqueue.calls import (
+        async_ack as async_ack,
     )
     from transferqueue.calls import (
         async_alloc as async_alloc,
@@ -29,6 +35,9 @@ if TYPE_CHECKING:
         async_check_production_status as async_check_production_status,
     )
     from transferqueue.calls import (
+        async_claim as async_claim,
+    )
+    from transferqueue.calls import (
         async_clear_partition as async_clear_partition,
     )
     from transferqueue.calls import (
@@ -36,6 +45,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         async_coalesce as async_coalesce,
+    )
+    from transferqueue.calls import (
+        async_extend as async_extend,
     )
     from transferqueue.calls import (
         async_get_consumption_status as async_get_consumption_status,
@@ -60,6 +72,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         async_load_checkpoint as async_load_checkpoint,
+    )
+    from transferqueue.calls import (
+        async_nack as async_nack,
     )
     from transferqueue.calls import (
         async_put as async_put,
@@ -89,6 +104,9 @@ if TYPE_CHECKING:
         check_production_status as check_production_status,
     )
     from transferqueue.calls import (
+        claim as claim,
+    )
+    from transferqueue.calls import (
         clear_partition as clear_partition,
     )
     from transferqueue.calls import (
@@ -96,6 +114,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         coalesce as coalesce,
+    )
+    from transferqueue.calls import (
+        extend as extend,
     )
     from transferqueue.calls import (
         get_consumption_status as get_consumption_status,
@@ -122,6 +143,9 @@ if TYPE_CHECKING:
         load_checkpoint as load_checkpoint,
     )
     from transferqueue.calls import (
+        nack as nack,
+    )
+    from transferqueue.calls import (
         put as put,
     )
     from transferqueue.calls import (
@@ -141,6 +165,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         wait as wait,
+    )
+    from transferqueue.claims import (
+        Claim as Claim,
     )
     from transferqueue.client import (
         TransferQueueClient as TransferQueueClient,
@@ -299,15 +326,17 @@ _MODULE_OF = {
         "transferqueue.allocation": "Allocation",
         "transferqueue.session_stats": "Stats",
         "transferqueue.calls": (
-            "alloc async_alloc async_check_consumption_status async_check_production_status "
-            "async_clear_partition async_clear_samples async_coalesce async_get_consumption_status "
-            "async_get_data async_get_meta async_get_partition_list async_get_production_status "
-            "async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint async_put async_reset_consumption "
-            "async_save_checkpoint async_set_custom_meta async_stats async_trim async_wait check_consumption_status "
-            "check_production_status clear_partition clear_samples coalesce get_consumption_status get_data "
-            "get_meta get_partition_list get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint put "
-            "reset_consumption save_checkpoint set_custom_meta stats trim wait"
+            "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status "
+            "async_claim async_clear_partition async_clear_samples async_coalesce async_extend "
+            "async_get_consumption_status async_get_data async_get_meta async_get_partition_list "
+            "async_get_production_status async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint "
+            "async_nack async_put async_reset_consumption async_save_checkpoint async_set_custom_meta async_stats "
+            "async_trim async_wait check_consumption_status check_production_status claim clear_partition "
+            "clear_samples coalesce extend get_consumption_status get_data get_meta get_partition_list "
+            "get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint nack put reset_consumption "
+            "save_checkpoint set_custom_meta stats trim wait"
         ),
+        "transferqueue.claims": "Claim",
         "transferqueue.client": "TransferQueueClient",
         "transferqueue.codec": "Jagged",
         "transferqueue.config": "Config",

@@ -220,6 +220,8 @@ class TaskSnapshot:
     task_version: int
     sampler_state: bytes
     ready: Indexes
+    claimed: Indexes  # of others, and not over: whatever fields these rows have
+    next_lapse_s: float | None  # seconds until the first of those claims runs out
 
 class Store:
     @staticmethod
@@ -321,6 +323,27 @@ class Store:
     def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
         """Context manager: the robust lock of that (partition, task), for a sampler that lost four races."""
 
+    # claims: rows given to somebody who has yet to say whether it is done with them
+    def claim(
+        self,
+        partition: str,
+        task: str,
+        task_version: int,
+        fields: Sequence[str],
+        rows: Indexes,
+        sampler_state: bytes,
+        lease_s: float,
+    ) -> tuple[int, float] | None:
+        """As task_commit, but the rows are claimed by this process instead of consumed. (fencing number, deadline in
+        seconds on the clock of claims); None on conflict."""
+    def finish_claim(self, partition: str, task: str, fencing: int, consumed: bool) -> None:
+        """Its rows are consumed, or offered again. StaleMetadataError when the claim is over: it ran out, its process
+        died or closed the session, it was finished, the task was reset or the partition cleared."""
+    def extend_claim(self, partition: str, task: str, fencing: int, lease_s: float) -> float:
+        """The claim is this process's from now on, and runs for `lease_s`. Returns the deadline. StaleMetadataError."""
+    def drop_claims(self) -> int:
+        """Removes the claims that are over and wakes who waits for their rows; number of partitions concerned."""
+
     # waiting
     def wake_word(self, partition: str | None) -> int:
         """The 32-bit sequence word of the partition (None: the session's own, bumped by every commit)."""
@@ -350,6 +373,12 @@ class Store:
     def write_lock_holds(self) -> list[tuple[int, int]]:
         """How long this process held the write lock, since it attached or forked: (nanoseconds, rounded up by at most
         12.5 %; how often), ascending. From entering the gate to leaving it, times without a CPU included."""
+
+def claim_clock() -> float:
+    """Seconds on the clock of claims (CLOCK_BOOTTIME)."""
+
+def set_claim_clock_ahead(ahead_s: float) -> None:
+    """Tests only: this process's clock of claims is ahead by so much from now on."""
 
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
     """Tests only: at that point, after `after` passes: "kill" (SIGKILL), "stop" (until `resume`), "fail", "delay"."""

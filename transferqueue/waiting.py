@@ -11,7 +11,7 @@ import inspect
 import numbers
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
@@ -108,12 +108,14 @@ def wait_until(
     look: Callable[[], R | None],
     too_late: Callable[[], TransferQueueError],
     longest_s: float = LOOK_AGAIN_S,
+    changes_in_s: Callable[[], float | None] = lambda: None,
 ) -> Steps[R]:
     """Steps that end with the first result of `look` that is not None.
 
     `look` is called at once, after each change, and once more after the deadline: a caller that was kept from running
     (a busy event loop) must not be told of a timeout when what it waits for is there. It is also called every
-    `longest_s` seconds, for what nobody is woken for.
+    `longest_s` seconds, for what nobody is woken for, and when the seconds are over that `changes_in_s` gave after a
+    look: then what it saw is different without a commit (a lease ran out).
 
     Raises:
         what `too_late` makes: the deadline passed.
@@ -126,7 +128,8 @@ def wait_until(
             return result
         if over or is_over(until_s):
             raise too_late()
-        yield sleep
+        soon_s = changes_in_s()
+        yield sleep if soon_s is None else replace(sleep, longest_s=min(sleep.longest_s, soon_s))
 
 
 def sleep_here(store: Store, sleep: Sleep) -> None:

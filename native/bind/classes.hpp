@@ -17,6 +17,7 @@ void bind_task_lock(nanobind::module_& module);
 void bind_saved_session(nanobind::module_& module);
 void bind_session_snapshot(nanobind::module_& module);
 void bind_store(nanobind::module_& module);
+void bind_claim_clock(nanobind::module_& module);
 void bind_pause(nanobind::module_& module);
 void bind_measure(nanobind::module_& module);
 

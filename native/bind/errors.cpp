@@ -36,6 +36,7 @@ constexpr Mapping mappings[] = {
     {ErrorCode::storage_full, "StorageFullError", Facts::figures},
     {ErrorCode::index_full, "StorageFullError", Facts::figures},
     {ErrorCode::stale_rows, "StaleMetadataError", Facts::rows},
+    {ErrorCode::claim_over, "StaleMetadataError", Facts::none},
     {ErrorCode::key_not_found, "KeyNotFoundError", Facts::keys},
     {ErrorCode::partition_not_found, "PartitionNotFoundError", Facts::partition},
     {ErrorCode::session_not_found, "SessionNotFoundError", Facts::session},

@@ -24,6 +24,7 @@ NB_MODULE(_native, module) {
   tq::bind::bind_saved_session(module);
   tq::bind::bind_session_snapshot(module);
   tq::bind::bind_store(module);
+  tq::bind::bind_claim_clock(module);
   tq::bind::bind_pause(module);
   tq::bind::bind_measure(module);
 }

@@ -1,4 +1,5 @@
-// The Store's life, puts, gets and waits; its rows and tasks are in store_rows.cpp, its reports in store_service.cpp.
+// The Store's life, puts, gets and waits; its rows and tasks are in store_rows.cpp, claims in
+// store_claims.cpp, reports in store_service.cpp.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -131,6 +132,7 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("partition").none());
   bind_store_rows(store);
+  bind_store_claims(store);
   bind_store_service(store);
   bind_store_checkpoint(store);
 }

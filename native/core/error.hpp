@@ -13,6 +13,7 @@ enum class ErrorCode {
   storage_full,         // StorageFullError: numbers in `figures` (used live leased free wanted total ...)
   index_full,           // StorageFullError("index")
   stale_rows,           // StaleMetadataError: `rows` no longer exist
+  claim_over,           // StaleMetadataError: the claim lapsed, or was finished
   key_not_found,        // KeyNotFoundError: `names`
   partition_not_found,  // PartitionNotFoundError
   session_not_found,    // SessionNotFoundError: the session was ended or its files are gone

@@ -13,7 +13,7 @@ DATA_PLANE_LAYERS = (
     ("_native", "errors"),
     ("config", "config_page", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers", "text_table"),
     ("codec", "storage"),
-    ("service", "allocation", "waiting", "checkpoint"),
+    ("service", "allocation", "claims", "waiting", "checkpoint"),
     ("client", "aio"),
     ("session", "cluster"),
     ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli"),

@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from transferqueue.aio import asynchronous
-from transferqueue.client.core import as_indexes, check_batch_meta, check_keys, check_names, check_partition
+from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_keys, check_names, check_partition
 from transferqueue.client.keyed import KeyedCalls
 from transferqueue.client.reads import describe_missing
 from transferqueue.client.row_meta import Coverage
@@ -39,7 +39,7 @@ class WaitCalls(KeyedCalls):
             fields: names.
             keys, metadata, count: which rows, one of the three: those of keys (that may not exist yet), those of
                 metadata, or any `count` rows.
-            task_name: with `count`: only rows that this task has not consumed.
+            task_name: with `count`: only rows that this task has not consumed and nobody has claimed for it.
             timeout: seconds; None for ever, 0 to look once.
 
         Returns:
@@ -63,13 +63,17 @@ class WaitCalls(KeyedCalls):
                 return metadata.select_fields(names)
         listed = None if keys is None else check_keys(keys)
 
+        next_lapse_s: float | None = None
+
         def look() -> BatchMeta | None:
+            nonlocal next_lapse_s
             if listed is not None:
                 return self._keys_ready(partition, listed, names)
             if metadata is not None:
                 return self._rows_ready(partition, metadata, names)
             assert count is not None
-            return self._any_ready(partition, count, names, task_name)
+            ready, next_lapse_s = self._ready_rows(partition, names, task_name)
+            return self._found(partition, as_indexes(ready[:count]), names) if len(ready) >= count else None
 
         def too_late() -> TransferTimeoutError:
             what, missing = self._what_is_missing(partition, names, listed, metadata, count, task_name)
@@ -80,7 +84,11 @@ class WaitCalls(KeyedCalls):
                 missing=missing,
             )
 
-        return (yield from wait_until(store, partition, deadline(timeout), look, too_late))
+        return (
+            yield from wait_until(
+                store, partition, deadline(timeout), look, too_late, changes_in_s=lambda: next_lapse_s
+            )
+        )
 
     def _keys_ready(self, partition: str, keys: list[str], fields: list[str]) -> BatchMeta | None:
         resolved = self._store.resolve(partition, keys=keys, fields=fields, lease=False)
@@ -102,15 +110,13 @@ class WaitCalls(KeyedCalls):
             found._pads = metadata._pads
         return found
 
-    def _any_ready(self, partition: str, count: int, fields: list[str], task: str | None) -> BatchMeta | None:
-        ready = self._ready_rows(partition, fields, task)
-        return self._found(partition, as_indexes(ready[:count]), fields) if len(ready) >= count else None
-
-    def _ready_rows(self, partition: str, fields: list[str], task: str | None) -> Any:
+    def _ready_rows(self, partition: str, fields: list[str], task: str | None) -> tuple[Indexes, float | None]:
+        """(global indexes, seconds until more may come back from a claim)."""
         if task is not None:
-            return self._store.task_snapshot(partition, task, fields).ready
+            snapshot = self._store.task_snapshot(partition, task, fields)
+            return snapshot.ready, snapshot.next_lapse_s
         _, indexes, ready, _ = self._store.production(partition, fields)
-        return indexes[ready.all(axis=1)]
+        return indexes[ready.all(axis=1)], None
 
     def _found(self, partition: str, indexes: Any, fields: list[str]) -> BatchMeta | None:
         try:
@@ -128,7 +134,7 @@ class WaitCalls(KeyedCalls):
         task: str | None,
     ) -> tuple[str, Any]:
         if count is not None:
-            there = len(self._ready_rows(partition, fields, task))
+            there = len(self._ready_rows(partition, fields, task)[0])
             return f"{there} of {count} are there", max(0, count - there)
         indexes = None if metadata is None else as_indexes(metadata.index_array)
         resolved = self._store.resolve(partition, indexes=indexes, keys=keys, fields=fields, lease=False)

@@ -1,48 +1,48 @@
-"""Handing rows to consumers: what a sampler chooses is marked consumed in one short transaction.
-
-The sampler runs on a snapshot, outside any transaction. Its choice is committed only if every chosen row is still ready
-and unconsumed and nobody else changed the task's state meanwhile; else it runs again on a new snapshot, with its old
-state. Who lost four times holds the task's lock, so that progress is certain.
-"""
+"""Handing rows to consumers at once: what the sampler chooses is marked consumed in one short transaction."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from transferqueue.aio import asynchronous
-from transferqueue.client.core import as_indexes, check_names, check_partition, refuse_duplicates
+from transferqueue.client.choosing import Wanted, Way
+from transferqueue.client.claims import ClaimCalls
+from transferqueue.client.core import Indexes, as_indexes, check_names, check_partition
 from transferqueue.client.row_meta import batch_meta
-from transferqueue.client.rows import RowCalls, Status
+from transferqueue.client.rows import Status
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta, FieldSchema
 from transferqueue.metadata.index_ranges import MAX_ROWS
-from transferqueue.samplers.registry import SamplerRun
 from transferqueue.waiting import Steps, blocking, deadline, wait_until
 
-_FREE_TRIES = 4
-_TASK_LOCK_TIMEOUT_S = 60.0
+if TYPE_CHECKING:
+    from transferqueue._native import Store, TaskSnapshot
+
 _FETCH_TIMEOUT_S = 5.0
 MODES = ("fetch", "insert", "force_fetch")
 
 
-class PartitionView:
-    """What a sampler may ask about the partition it samples from."""
+class _Consuming(Way[bool]):
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    def __init__(self, client: RowCalls, partition: str) -> None:
-        self._client = client
-        self._partition = partition
+    def take(self, wanted: Wanted, snapshot: TaskSnapshot, rows: Indexes, state: bytes) -> bool | None:
+        return (
+            self._store.task_commit(wanted.partition, wanted.task, snapshot.task_version, wanted.fields, rows, state)
+            or None
+        )
 
-    def get_custom_meta(self, indexes: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Tags by global index."""
-        listed = [int(index) for index in indexes]
-        return dict(zip(listed, self._client._tags_of(self._partition, as_indexes(listed)), strict=True))
+    def repeat(self, snapshot: TaskSnapshot, sampled: list[int], consumed: list[int]) -> list[int] | None:
+        if set(sampled) & set(snapshot.claimed.tolist()):
+            return None  # somebody else works on them
+        # Those are consumed already that were handed out before; not those that the sampler kept.
+        return sorted(set(consumed) & set(snapshot.ready.tolist()))
 
 
-class ConsumptionCalls(RowCalls):
+class ConsumptionCalls(ClaimCalls):
     """Part of `TransferQueueClient`."""
 
     @blocking
@@ -98,37 +98,35 @@ class ConsumptionCalls(RowCalls):
             return batch_meta(self.session, partition, indexes, {name: FieldSchema() for name in fields}, ready=False)
         if not task_name:
             raise ValueError("mode='fetch' needs a task_name: rows are marked consumed for that task")
-        task: str = task_name
         config = dict(sampling_config or {})
-        at_least = min(1, batch_size) if partial else batch_size
+        wanted = Wanted(partition, task_name, fields, batch_size, min(1, batch_size) if partial else batch_size, config)
         polling = self._config.controller.polling_mode if polling_mode is None else polling_mode
-        ready_rows = 0
+        way = _Consuming(store)
+        snapshot: TaskSnapshot | None = None
 
         def look() -> BatchMeta | None:
-            nonlocal ready_rows
-            ready_rows, meta = self._fetch(fields, batch_size, at_least, partition, task, config)
-            return meta
+            nonlocal snapshot
+            found = self._choose(wanted, way)
+            snapshot = found.snapshot
+            return None if found.chosen is None else found.chosen[0]
 
         if polling:
             meta = look()
             return meta if meta is not None else batch_meta(self.session, partition, as_indexes([]), {}, ready=False)
 
         def too_late() -> TransferTimeoutError:
-            _, _, ready, _ = store.production(partition, fields)
-            consumed = int(ready.all(axis=1).sum()) - ready_rows
-            there = f"there are {ready_rows}" + (f" and {consumed} that it has consumed" if consumed > 0 else "")
-            if ready_rows and ready_rows >= at_least:
-                there += ", of which the sampler made no batch"
             return TransferTimeoutError(
                 f"waited {timeout} s for {batch_size} rows of partition {partition!r} that have {name_some(fields)} "
-                f"and are not consumed by task {task!r}: {there}"
-                f"{self._what_does_not_exist(partition, fields)}. Wait longer (timeout=), take fewer (partial=True), "
-                "or poll (polling_mode=True)",
+                f"and are not consumed by task {task_name!r}: {self._what_is_there(wanted, snapshot)}. "
+                "Wait longer (timeout=), take fewer (partial=True), or poll (polling_mode=True)",
                 timeout_s=timeout,
-                missing=max(0, batch_size - ready_rows),
+                missing=max(0, batch_size - (0 if snapshot is None else len(snapshot.ready))),
             )
 
-        return (yield from wait_until(store, partition, deadline(timeout), look, too_late))
+        def next_lapse_s() -> float | None:
+            return None if snapshot is None else snapshot.next_lapse_s
+
+        return (yield from wait_until(store, partition, deadline(timeout), look, too_late, changes_in_s=next_lapse_s))
 
     def _all_rows(self, fields: list[str], partition: str, known_fields_only: bool) -> BatchMeta:
         while True:
@@ -140,38 +138,6 @@ class ConsumptionCalls(RowCalls):
                 return self._meta_of_rows(partition, as_indexes(indexes), named)
             except StaleMetadataError:
                 continue  # some were cleared between the two looks
-
-    def _fetch(
-        self, fields: list[str], batch_size: int, at_least: int, partition: str, task: str, config: dict[str, Any]
-    ) -> tuple[int, BatchMeta | None]:
-        """(rows that could be had, metadata of the chosen ones or None when there are too few)."""
-        tries = 0
-        with contextlib.ExitStack() as stack:
-            while True:
-                snapshot = self._store.task_snapshot(partition, task, fields)
-                run = SamplerRun(self._sampler(), snapshot.sampler_state)
-                ready = snapshot.ready.tolist()
-                repeated = run.has_cached_result(config)
-                if len(ready) < at_least and not repeated:
-                    return len(ready), None
-                sampled, consumed = run.sample(ready, batch_size, PartitionView(self, partition), config)
-                if not sampled and batch_size:
-                    return len(ready), None
-                _check_choice(sampled, consumed, ready, repeated)
-                # Described before they are marked: if one was cleared meanwhile, the others are not lost.
-                try:
-                    meta = self._meta_of_rows(partition, as_indexes(sampled), fields)
-                except StaleMetadataError:
-                    if repeated:
-                        raise
-                    continue
-                # Of a repeated answer those are consumed already that were handed out before; not those that were kept.
-                marks = as_indexes(sorted(set(consumed) & set(ready)) if repeated else consumed)
-                if self._store.task_commit(partition, task, snapshot.task_version, fields, marks, run.state()):
-                    return len(ready), meta
-                tries += 1
-                if tries == _FREE_TRIES:
-                    stack.enter_context(self._store.lock_task(partition, task, _TASK_LOCK_TIMEOUT_S))
 
     def get_consumption_status(self, task_name: str, partition_id: str) -> Status:
         """(global indexes, int8 [rows] with 1 where the task consumed the row); zeros for an unknown task,
@@ -197,13 +163,3 @@ class ConsumptionCalls(RowCalls):
     async_get_consumption_status = asynchronous(get_consumption_status)
     async_check_consumption_status = asynchronous(check_consumption_status)
     async_reset_consumption = asynchronous(reset_consumption)
-
-
-def _check_choice(sampled: list[int], consumed: list[int], ready: list[int], repeated: bool) -> None:
-    refuse_duplicates(sampled, "the sampler chose rows twice")
-    if repeated:
-        return
-    offered = set(ready)
-    strangers = [index for index in [*sampled, *consumed] if index not in offered]
-    if strangers:
-        raise ValueError(f"the sampler chose rows that it was not offered: global indexes {name_some(strangers)}")

@@ -103,6 +103,8 @@ class StorageService:
         for owner, pid in self._store.reap():
             self.reaped += 1
             _log.info("session %r: client %d (pid %d) died; what it held is given back", self._paths.name, owner, pid)
+        # Those that ran out cost nobody anything but a look; that their rows are back is news to whoever waits.
+        self._store.drop_claims()
         self._store.reclaim()
         if self._left_to_populate_bytes > 0:
             done = self._store.populate(min(_POPULATE_STEP_BYTES, self._left_to_populate_bytes))

@@ -231,7 +231,7 @@ std::vector<BlockRef> Index::Impl::remove_doomed_partition(PartitionId id) {
       of_batch = live.apply(txn, live_bytes);
       if (budget == 0) return true;
       const bool empty = remove_some(txn, Table::rowinfo, id, budget, 1) && remove_some(txn, Table::key_rows, id, budget, 16) &&
-                         remove_some(txn, Table::consumed, id, budget, 4) && remove_some(txn, Table::tasks, id, budget, 1) &&
+                         remove_some(txn, Table::consumed, id, budget, 4) && remove_some(txn, Table::claims, id, budget, 1) && remove_some(txn, Table::tasks, id, budget, 1) &&
                          remove_some(txn, Table::doomed_rows, id, budget, 4) &&
                          remove_some(txn, Table::partition_fields, id, budget, 16);
       if (empty) txn.erase(Key(Table::doomed_partitions).u32(id));

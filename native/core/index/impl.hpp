@@ -10,6 +10,7 @@
 #include "core/index/index.hpp"
 #include "core/index/keys.hpp"
 #include "core/index/layout.hpp"
+#include "core/index/claims.hpp"
 #include "core/index/names.hpp"
 #include "core/index/row_check.hpp"
 #include "core/index/runs.hpp"
@@ -36,6 +37,7 @@ inline std::int64_t row_count(const RowSelector& rows) {
 struct Index::Impl {
   std::shared_ptr<index::Env> env;
   WriteGate& gate;
+  const ClaimJudge& judge;
   index::Format format;
   index::KeyHasher hasher;
   // Facts that cannot change once committed; replaced, not cleared, in a forked child (their mutexes may be held there).
@@ -61,6 +63,11 @@ struct Index::Impl {
   // Removes the records of rows (segments, ascending; those that do not exist are passed over) inside `txn`, the row count
   // of the partition apart. Returns retired blocks.
   std::vector<BlockRef> remove_rows(index::WriteTxn& txn, index::Partition& partition, std::span<const index::Segment> rows);
+  // Gives `choice.rows` (ascending, as segments) to `take`, which marks or claims them, and stores the task's next version and
+  // the sampler's state: iff the version is still the one of the choice and every row is still there for the task.
+  using TakeRows = std::function<void(index::WriteTxn& txn, const index::Partition& partition, std::uint64_t task,
+                                      std::span<const index::Segment> rows, index::Verdicts& verdicts)>;
+  bool take_rows(const TaskChoice& choice, const TakeRows& take);
   // Batches after the commit that doomed the rows, or the partition. Other processes may be at the same: every batch starts
   // from what it finds.
   std::vector<BlockRef> remove_doomed_rows(PartitionId partition);

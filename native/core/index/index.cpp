@@ -38,13 +38,13 @@ void Index::create(const std::string& directory, std::uint64_t index_bytes, std:
   first_write(*env, format);
 }
 
-Index::Index(const std::string& directory, WriteGate& gate) {
+Index::Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge) {
   auto env = Env::open(directory);
   const Format format = read_format(*env);
   KeyHasher hasher;
   hasher.seed[0] = format.hash_seed[0];
   hasher.seed[1] = format.hash_seed[1];
-  impl_.reset(new Impl{std::move(env), gate, format, hasher});
+  impl_.reset(new Impl{std::move(env), gate, judge, format, hasher});
 }
 
 Index::~Index() = default;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/claim_judge.hpp"
 #include "core/error.hpp"
 #include "core/gate.hpp"
 #include "core/index/saved_session.hpp"
@@ -89,13 +90,30 @@ struct ProductionStatus {
   std::vector<bool> field_known;     // per requested field: any row of the partition ever had it
 };
 
-// What a sampler works on, outside any transaction: rows that have all `fields` and are unmarked for `task`.
+// What a sampler works on, outside any transaction: rows that have all `fields`, are unmarked for `task` and not claimed.
 struct TaskSnapshot {
   bool partition_found = false;
   PartitionId partition_id = 0;
   std::uint64_t task_version = 0;
   std::string sampler_state;
   std::vector<RowIndex> ready;
+  std::vector<RowIndex> claimed;                // whatever fields they have
+  std::optional<std::int64_t> next_lapse_ns;    // how long until the first of their claims runs out
+};
+
+// What a sampler made of a snapshot.
+struct TaskChoice {
+  std::string partition;
+  std::string task;
+  std::uint64_t task_version = 0;
+  std::vector<std::string> fields;
+  std::vector<RowIndex> rows;
+  std::string sampler_state;
+};
+
+struct ClaimGrant {
+  std::uint64_t fencing = 0;     // unique in the session, ascending
+  std::int64_t deadline_ns = 0;  // on the judge's clock
 };
 
 struct IndexTestAccess;
@@ -122,7 +140,7 @@ class Index {
   // `max_slots`: words of the block table; a session holds that many blocks.
   static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes,
                      std::uint32_t max_slots = 1u << 22);
-  Index(const std::string& directory, WriteGate& gate);
+  Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge);
   ~Index();
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
@@ -198,11 +216,11 @@ class Index {
   std::optional<std::int64_t> consumed_rows(const std::string& partition, const std::string& task);
   TaskSnapshot task_snapshot(const std::string& partition, const std::string& task, const std::vector<std::string>& fields);
   // Marks `consumed` and stores the sampler's state iff the task's version is still `task_version` and every row is still
-  // ready and unmarked. False on conflict.
+  // ready, unmarked and not claimed. False on conflict.
   bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,
                    const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                    const std::string& sampler_state);
-  // nullopt task: every task of the partition.
+  // Takes marks, claims and the sampler's state away. nullopt task: every task of the partition.
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
 
   // ---- the whole session ---------------------------------------------------------------------------------------
@@ -227,6 +245,18 @@ class Index {
   void replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner);
   // A reservation becomes several, side by side; sizes are multiples of 64. What is left over is free.
   std::vector<Reservation> split(const Reservation& whole, OwnerId owner, const std::vector<std::uint64_t>& sizes);
+
+  // ---- claims: see claims.hpp --------------------------------------------------------------------------------
+  // As task_commit, but the rows become a claim of `owner`: they are ready for nobody else of that task until it is over, and
+  // not consumed. nullopt on conflict.
+  std::optional<ClaimGrant> claim(const TaskChoice& choice, OwnerId owner, std::int64_t lease_ns);
+  // Ends a claim: its rows are consumed, or ready again. Error(claim_over) when it is over.
+  void finish_claim(const std::string& partition, const std::string& task, std::uint64_t fencing, bool consumed);
+  // From now on it is `owner`'s and runs for `lease_ns`. Returns the deadline. Error(claim_over).
+  std::int64_t extend_claim(const std::string& partition, const std::string& task, std::uint64_t fencing, OwnerId owner,
+                            std::int64_t lease_ns);
+  // Removes the claims that are over, and those of `leaving`. Returns the partitions whose rows came back.
+  std::vector<std::string> drop_claims(std::optional<OwnerId> leaving = std::nullopt);
 
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };

@@ -12,7 +12,7 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 2;
+inline constexpr std::uint32_t format_version = 3;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -42,13 +42,14 @@ struct Counters {
   std::int64_t rows = 0;
   std::uint64_t partitions = 0;
   std::uint64_t ahead_bytes = 0;  // pending, but for small puts to come: not in pending_bytes
+  std::uint64_t next_claim = 1;   // the fencing number of the next claim
 
   static Counters parse(std::string_view bytes);
   std::string_view view() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
-static_assert(sizeof(Counters) == 16 * 8);
+static_assert(sizeof(Counters) == 17 * 8);
 
 struct PartitionRecord {
   std::uint64_t version = 0;

@@ -26,6 +26,7 @@ enum class Table : std::uint8_t {
   doomed_rows,        // (partition, row chunk) -> bitmap: cleared rows whose records are not yet removed
   tasks,              // (partition, name) -> TaskRecord
   consumed,           // (partition, task, row chunk) -> bitmap
+  claims,             // (partition, task, fencing number) -> ClaimRecord
   blocks,             // ref -> BlockRecord
   runs,               // (partition, first row) -> Run
   rowinfo,            // (partition, first row) -> keys and tags of a chunk of rows

@@ -1,6 +1,7 @@
 // Consumption: which rows a task has been given, and the state of its sampler. The sampler itself runs outside of any
 // transaction, on a snapshot; the commit checks that what it chose still holds.
 #include "core/index/impl.hpp"
+#include "core/index/task_records.hpp"
 
 namespace tq {
 namespace {
@@ -10,16 +11,6 @@ using namespace index;
 // A task that nobody has committed to yet has no record. Its version is the partition's id, marked, so that a commit that
 // was computed before the partition was cleared cannot meet a new partition of the same name.
 constexpr std::uint64_t no_task_version(PartitionId partition) { return std::uint64_t{1} << 63 | partition; }
-
-Key task_key(PartitionId partition, const std::string& task) { return Key(Table::tasks).u32(partition).name(task); }
-BitmapPlace marks_of(PartitionId partition, std::uint64_t task) { return {Table::consumed, partition, task}; }
-
-std::optional<TaskRecord> task_record(const Txn& txn, PartitionId partition, const std::string& task) {
-  check_name(task, "task");
-  const auto value = txn.get(task_key(partition, task));
-  if (!value) return std::nullopt;
-  return TaskRecord::parse(*value);
-}
 
 // The fields' ids, ascending, each once; nullopt when the session never had one of them: then no row has all.
 std::optional<std::vector<FieldId>> field_ids(const Txn& txn, FieldNames& names, const std::vector<std::string>& fields) {
@@ -104,6 +95,13 @@ TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& ta
   const auto record = task_record(txn, partition->id, task);
   snapshot.task_version = record ? record->version : no_task_version(partition->id);
   if (record) snapshot.sampler_state = record->sampler_state;
+  Verdicts verdicts(impl_->judge);
+  // A task without a record has no claims; no task has the number 0.
+  ClaimedRows claimed(txn, partition->id, record ? record->id : 0, verdicts);
+  for (const Segment& segment : claimed.segments()) {
+    for (std::int64_t i = 0; i < segment.count; ++i) snapshot.claimed.push_back(segment.row + i);
+  }
+  if (const auto deadline_ns = claimed.next_deadline_ns()) snapshot.next_lapse_ns = *deadline_ns - verdicts.now_ns();
   const auto ids = field_ids(txn, impl_->caches->fields, fields);
   if (!ids) return snapshot;
   BitmapReader marks(txn, marks_of(partition->id, record ? record->id : 0));
@@ -113,46 +111,55 @@ TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& ta
     if (!has_all(runs.run(), *ids)) continue;
     doomed.for_each_living(runs.run().start, runs.run().count, [&](RowIndex first, std::int64_t count) {
       for (RowIndex row = first; row < first + count; ++row) {
-        if (!record || !marks.test(row)) snapshot.ready.push_back(row);
+        if (!record || (!marks.test(row) && !claimed.contains(row))) snapshot.ready.push_back(row);
       }
     });
   }
   return snapshot;
 }
 
-bool Index::task_commit(const std::string& name, const std::string& task, std::uint64_t task_version,
-                        const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
-                        const std::string& sampler_state) {
-  if (!std::all_of(consumed.begin(), consumed.end(), may_exist)) return false;
-  const std::vector<Segment> segments = make_segments(consumed, true);
-  return impl_->write(Room::mark, [&](WriteTxn& txn) {
-    auto partition = partition_by_name(txn, name);
+bool Index::Impl::take_rows(const TaskChoice& choice, const TakeRows& take) {
+  if (!std::all_of(choice.rows.begin(), choice.rows.end(), may_exist)) return false;
+  const std::vector<Segment> segments = make_segments(choice.rows, true);
+  return write(Room::mark, [&](WriteTxn& txn) {
+    auto partition = partition_by_name(txn, choice.partition);
     if (!partition) return false;
-    auto record = task_record(txn, partition->id, task);
-    if (task_version != (record ? record->version : no_task_version(partition->id))) return false;
-    const auto ids = field_ids(txn, impl_->caches->fields, fields);
+    auto record = task_record(txn, partition->id, choice.task);
+    if (choice.task_version != (record ? record->version : no_task_version(partition->id))) return false;
+    const auto ids = field_ids(txn, caches->fields, choice.fields);
     if (!ids && !segments.empty()) return false;
+    Verdicts verdicts(judge);
     BitmapReader marks(txn, marks_of(partition->id, record ? record->id : 0));
+    ClaimedRows claimed(txn, partition->id, record ? record->id : 0, verdicts);
     DoomedRows doomed(txn, *partition);
     {
       RunCursor runs(txn, partition->id);
       for (const Segment& segment : segments) {
         for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) {
           if (row < 0 || !runs.seek(row) || runs.run().start > row || doomed.contains(row)) return false;
-          if (record && marks.test(row)) return false;
+          if (record && (marks.test(row) || claimed.contains(row))) return false;
           if ((row == segment.row || row == runs.run().start) && !has_all(runs.run(), *ids)) return false;
         }
       }
     }
     if (!record) record = TaskRecord{txn.counters.next_task++, 0, {}};
-    change_bitmaps(txn, marks_of(partition->id, record->id), segments,
-                   [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+    take(txn, *partition, record->id, segments, verdicts);
     record->version += 1;
-    record->sampler_state = sampler_state;
-    txn.put(task_key(partition->id, task), record->encode());
+    record->sampler_state = choice.sampler_state;
+    txn.put(task_key(partition->id, choice.task), record->encode());
     store_partition(txn, *partition);
     return true;
   });
+}
+
+bool Index::task_commit(const std::string& name, const std::string& task, std::uint64_t task_version,
+                        const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
+                        const std::string& sampler_state) {
+  return impl_->take_rows({name, task, task_version, fields, consumed, sampler_state},
+                          [](WriteTxn& txn, const Partition& partition, std::uint64_t id, std::span<const Segment> rows, Verdicts&) {
+                            change_bitmaps(txn, marks_of(partition.id, id), rows,
+                                           [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+                          });
 }
 
 void Index::task_reset(const std::string& name, const std::optional<std::string>& task) {
@@ -173,6 +180,7 @@ void Index::task_reset(const std::string& name, const std::optional<std::string>
     for (const std::string& each : tasks) {
       TaskRecord record = *task_record(txn, partition->id, each);
       erase_marks(txn, partition->id, record.id);
+      erase_claims(txn, partition->id, record.id);
       // The sampler starts over as well: what it has cached are rows that it handed out. The version goes on, so that a
       // commit computed before the reset is refused.
       record.version += 1;

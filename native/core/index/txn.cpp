@@ -1,5 +1,7 @@
 #include "core/index/txn.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -104,7 +106,11 @@ void first_write(Env& env, const Format& format) {
   };
   const std::string bytes = format.encode();
   int rc = put(Table::format, bytes);
-  const Counters counters;
+  Counters counters;
+  // Above those of any session of that name before: a claim that outlived it must not fit a claim of this one.
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  counters.next_claim = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
   if (rc == MDB_SUCCESS) rc = put(Table::counters, counters.view());
   if (rc != MDB_SUCCESS) {
     mdb_txn_abort(txn);

@@ -11,7 +11,7 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 2;
+inline constexpr std::uint32_t layout_version = 3;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
 enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4 };

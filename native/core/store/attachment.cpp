@@ -34,8 +34,9 @@ Attachment::Attachment(const SessionFiles& files)
       leases(LeaseFile::create(lease_path, control)),
       lease_directory(lease_path, control),
       give_back(std::make_shared<GiveBack>()),
+      judge(lease_directory),
       gate(control),
-      index_(std::make_unique<Index>(files.directory + "/index", gate)) {
+      index_(std::make_unique<Index>(files.directory + "/index", gate, judge)) {
   give_back->leases = leases;
 }
 
@@ -54,6 +55,7 @@ void Attachment::close() {
 void Attachment::after_fork_in_child() noexcept {
   gate.after_fork_in_child();
   stock.forget();
+  claimed.store(false, std::memory_order_relaxed);  // the parent's, under another lease file
   reopen_.store(true, std::memory_order_release);
 }
 
@@ -87,6 +89,10 @@ std::atomic<std::uint32_t>& partition_word(ControlSegment& control, const std::s
 void wake_partition(ControlSegment& control, const std::string& partition) noexcept {
   bump_word(partition_word(control, partition));
   bump_word(control.session_word());
+}
+
+void wake_partitions(ControlSegment& control, const std::vector<std::string>& partitions) noexcept {
+  for (const std::string& partition : partitions) wake_partition(control, partition);
 }
 
 }  // namespace tq

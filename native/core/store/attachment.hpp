@@ -7,6 +7,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "core/index/index.hpp"
 #include "core/memory/block_table.hpp"
@@ -18,6 +19,7 @@
 #include "core/memory/payload_segment.hpp"
 #include "core/memory/producer_mapping.hpp"
 #include "core/memory/write_gate.hpp"
+#include "core/store/lease_judge.hpp"
 #include "core/store/stock.hpp"
 
 namespace tq {
@@ -59,6 +61,8 @@ class Attachment final : public ForkParticipant {
   LeaseDirectory lease_directory;
   std::shared_ptr<GiveBack> give_back;  // null once closed
   Stock stock;
+  std::atomic<bool> claimed{false};  // this process made claims, which end when it closes
+  LeaseJudge judge;      // the index asks it which claims are over
   RobustWriteGate gate;  // the index enters it for every write transaction
 
  private:
@@ -90,5 +94,6 @@ std::atomic<std::uint32_t>& room_word(ControlSegment& control) noexcept;
 std::atomic<std::uint32_t>& partition_word(ControlSegment& control, const std::string& partition) noexcept;
 // What every commit that concerns a partition ends with.
 void wake_partition(ControlSegment& control, const std::string& partition) noexcept;
+void wake_partitions(ControlSegment& control, const std::vector<std::string>& partitions) noexcept;
 
 }  // namespace tq

@@ -42,6 +42,10 @@ void Store::close() {
     const Call call(*attachment_, /*even_if_ended=*/true);
     drain_give_back(*attachment_, call.index());
     give_stock_back(*attachment_, call.index());
+    // The lease file may outlive this call, since views keep it.
+    if (attachment_->claimed.load(std::memory_order_relaxed)) {
+      wake_partitions(*attachment_->control, call.index().drop_claims(attachment_->leases->owner()));
+    }
   } catch (const Error&) {
     // The write gate is stuck, the index broken or another thread closed first. What is queued stays pending under our lease
     // file and goes to whoever reaps it; closing must not fail for it.

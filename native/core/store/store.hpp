@@ -79,6 +79,12 @@ class Store {
                    const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                    const std::string& sampler_state);
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
+  // Claims are this process's, as its lease file says: they are over when it dies or closes the session. See index.hpp.
+  std::optional<ClaimGrant> claim(const TaskChoice& choice, std::int64_t lease_ns);
+  void finish_claim(const std::string& partition, const std::string& task, std::uint64_t fencing, bool consumed);
+  std::int64_t extend_claim(const std::string& partition, const std::string& task, std::uint64_t fencing, std::int64_t lease_ns);
+  // Removes claims that are over and wakes whoever waits for their rows. Returns the number of partitions concerned.
+  std::size_t drop_claims();
   // Held by the calling thread, which also lets go of it. `interrupted`: see robust_lock.hpp.
   std::unique_ptr<TaskLock> lock_task(const std::string& partition, const std::string& task, double timeout_s,
                                       robust_lock::Interrupted interrupted);

@@ -13,12 +13,12 @@ using namespace tq_test;
 
 TEST_CASE("two handles of one process share the environment, and either may go first") {
   Session session;
-  auto second = std::make_unique<Index>(session.directory.path(), session.gate);
+  auto second = std::make_unique<Index>(session.directory.path(), session.gate, session.judge);
   put(*session.index, "p", fresh(1), {"a"});
   CHECK(second->list_rows("p").indexes.size() == 1);
   session.index.reset();
   put(*second, "p", fresh(1), {"a"});
-  Index third(session.directory.path(), session.gate);
+  Index third(session.directory.path(), session.gate, session.judge);
   second.reset();
   CHECK(third.list_rows("p").indexes.size() == 2);
 }
@@ -27,7 +27,7 @@ TEST_CASE("rows outlive the last process that had the index open") {
   Session session;
   put(*session.index, "p", by_key({"a"}), {"x"});
   session.index.reset();
-  Index again(session.directory.path(), session.gate);
+  Index again(session.directory.path(), session.gate, session.judge);
   bool found = false;
   CHECK(again.find_keys("p", {"a"}, &found) == range(0, 1));
   check_whole_index(session.directory.path());
@@ -35,14 +35,15 @@ TEST_CASE("rows outlive the last process that had the index open") {
 
 TEST_CASE("what is no index, or another version's, is refused by name") {
   CountingGate gate;
+  TestJudge judge;
   TempDirectory empty;
-  CHECK(error_of([&] { Index index(empty.path(), gate); }).code == tq::ErrorCode::session_not_found);
-  CHECK(error_of([&] { Index index(empty.path() + "/none", gate); }).code == tq::ErrorCode::session_not_found);
+  CHECK(error_of([&] { Index index(empty.path(), gate, judge); }).code == tq::ErrorCode::session_not_found);
+  CHECK(error_of([&] { Index index(empty.path() + "/none", gate, judge); }).code == tq::ErrorCode::session_not_found);
   CHECK(error_of([&] { Index::create(empty.path() + "/none", 16u << 20, 1u << 20); }).code == tq::ErrorCode::session_not_found);
   CHECK(error_of([&] { Index::create(empty.path(), 1u << 20, 1u << 20); }).code == tq::ErrorCode::invalid);
   CHECK(error_of([&] { Index::create(empty.path(), 16u << 20, 1u << 20, 0); }).code == tq::ErrorCode::invalid);
   std::ofstream(empty.path() + "/data.mdb") << std::string(1 << 16, 'x');
-  CHECK(error_of([&] { Index index(empty.path(), gate); }).code == tq::ErrorCode::layout_mismatch);
+  CHECK(error_of([&] { Index index(empty.path(), gate, judge); }).code == tq::ErrorCode::layout_mismatch);
 
   Session session;
   {
@@ -54,7 +55,7 @@ TEST_CASE("what is no index, or another version's, is refused by name") {
     txn.put(tq::index::Key(tq::index::Table::format), bytes);
     txn.commit(tq::index::Room::release);
   }
-  const tq::Error other = error_of([&] { Index index(session.directory.path(), session.gate); });
+  const tq::Error other = error_of([&] { Index index(session.directory.path(), session.gate, session.judge); });
   CHECK(other.code == tq::ErrorCode::layout_mismatch);
   CHECK(std::string(other.what()).find("format 99") != std::string::npos);
 }
@@ -139,13 +140,13 @@ TEST_CASE("threads that attach and detach at once never have two environments") 
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 30; ++i) {
-        Index index(session.directory.path(), session.gate);
+        Index index(session.directory.path(), session.gate, session.judge);
         put(index, "p", fresh(1), {"a"});
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  Index index(session.directory.path(), session.gate);
+  Index index(session.directory.path(), session.gate, session.judge);
   CHECK(index.list_rows("p").indexes == range(0, 90));
   check_whole_index(session.directory.path());
 }

@@ -228,7 +228,7 @@ TEST_CASE("an index whose files are removed goes on where it is open, and is not
   std::filesystem::remove_all(session.directory.path());
   put(index, "p", fresh(10), {"a"});
   CHECK(index.list_rows("p").indexes.size() == 20);
-  CHECK(error_of([&] { Index other(session.directory.path(), session.gate); }).code == tq::ErrorCode::session_not_found);
+  CHECK(error_of([&] { Index other(session.directory.path(), session.gate, session.judge); }).code == tq::ErrorCode::session_not_found);
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
@@ -252,7 +252,7 @@ TEST_CASE("a child that attaches anew shares the environment that it inherited")
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
-    Index anew(session.directory.path(), session.gate);
+    Index anew(session.directory.path(), session.gate, session.judge);
     put(anew, "p", fresh(1), {"a"});
     session.index.reset();  // the inherited handle goes; were it an environment of its own, the locks would go with it
     put(anew, "p", fresh(1), {"a"});

@@ -23,7 +23,7 @@ TempDirectory::~TempDirectory() {
 
 Session::Session(std::uint64_t index_bytes, std::uint64_t backed_bytes, std::uint32_t max_slots) {
   Index::create(directory.path(), index_bytes, backed_bytes, max_slots);
-  index = std::make_unique<Index>(directory.path(), gate);
+  index = std::make_unique<Index>(directory.path(), gate, judge);
   index->grow(backed_bytes);
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,12 +56,26 @@ class CountingGate : public tq::WriteGate {
   std::mutex mutex_;
 };
 
+// Time stands still and nobody dies until a test says so.
+class TestJudge : public tq::ClaimJudge {
+ public:
+  std::int64_t now_ns() const override { return now; }
+  bool is_dead(tq::OwnerId owner) const override {
+    ++asked;
+    return dead.contains(owner);
+  }
+  std::int64_t now = 1000;
+  std::set<tq::OwnerId> dead;
+  mutable std::atomic<int> asked{0};
+};
+
 // A fresh index with `backed_bytes` of payload to give out.
 struct Session {
   explicit Session(std::uint64_t index_bytes = 16u << 20, std::uint64_t backed_bytes = std::uint64_t{1} << 34,
                    std::uint32_t max_slots = 1u << 22);
   TempDirectory directory;
   CountingGate gate;
+  TestJudge judge;
   std::unique_ptr<Index> index;
 };
 
