@@ -88,6 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", metavar="FILE", help="write everything measured, raw seconds included")
     bench.set_defaults(run=_bench)
 
+    dropin = commands.add_parser(
+        "dropin",
+        help="run a program of TransferQueue 0.1.11 on this data plane: tq dropin -- python train.py",
+        description="Runs a command in which `import transfer_queue` gives this package's compatible face, also in "
+        "the processes and Ray workers that it starts. Without a command: prints what to set in a shell.",
+    )
+    dropin.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    dropin.set_defaults(run=_dropin)
+
     commands.add_parser("clean", help="remove sessions whose processes are all dead").set_defaults(run=_clean)
     return parser
 
@@ -246,6 +255,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         peers=not arguments.no_peers,
         json_file=arguments.json,
     )
+
+
+def _dropin(arguments: argparse.Namespace) -> int:
+    from transferqueue import dropin
+
+    return dropin.main(arguments.program)
 
 
 def _clean(arguments: argparse.Namespace) -> int:

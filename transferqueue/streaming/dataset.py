@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Item = tuple[TensorDict, BatchMeta]
 
 
-class _End:
+class End:
     """What a look returns instead of a batch when the stream is over."""
 
 
-_END = _End()
+END = End()
 
 
 class StreamingDataset(IterableDataset[Item]):
@@ -182,10 +182,10 @@ class StreamingDataset(IterableDataset[Item]):
         client = self.client()
         place = self._place or WorkerPlace()
 
-        def look() -> Item | _End | None:
-            return _END if place.should_stop() else self._look(client)
+        def look() -> Item | End | None:
+            return END if place.should_stop() else self._look(client)
 
-        steps: Steps[Item | _End] = wait_until(
+        steps: Steps[Item | End] = wait_until(
             client._open(),
             self.partition_id,
             deadline(self.timeout),
@@ -194,16 +194,16 @@ class StreamingDataset(IterableDataset[Item]):
             place.look_again_s,
         )
         found = run_steps(client._store, steps)
-        return None if isinstance(found, _End) else found
+        return None if isinstance(found, End) else found
 
-    def _look(self, client: TransferQueueClient) -> Item | _End | None:
+    def _look(self, client: TransferQueueClient) -> Item | End | None:
         """The next batch, or the end, or None when neither is there yet."""
         config = self._sampling_config()
         left = self._rows_left(client)
         size = self.batch_size
         if left is not None and left < size and not self._is_repeated(client, config):
             if left <= 0:
-                return _END
+                return END
             size = left
         metadata = client.get_meta(
             self.fields,

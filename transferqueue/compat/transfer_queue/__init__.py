@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transferqueue.compat.transfer_queue.client import TransferQueueClient as TransferQueueClient
+    from transferqueue.compat.transfer_queue.dataloader import StreamingDataLoader as StreamingDataLoader
+    from transferqueue.compat.transfer_queue.dataloader import StreamingDataset as StreamingDataset
     from transferqueue.compat.transfer_queue.errors import StorageKeyNotFoundError as StorageKeyNotFoundError
     from transferqueue.compat.transfer_queue.interface import async_kv_batch_get as async_kv_batch_get
     from transferqueue.compat.transfer_queue.interface import async_kv_batch_get_by_meta as async_kv_batch_get_by_meta
@@ -40,6 +42,7 @@ _MODULE_OF = {
     name: f"{_PACKAGE}.{module}"
     for module, names in {
         "client": "TransferQueueClient",
+        "dataloader": "StreamingDataLoader StreamingDataset",
         "errors": "StorageKeyNotFoundError",
         "interface": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "
@@ -51,7 +54,7 @@ _MODULE_OF = {
     }.items()
     for name in names.split()
 }
-_SUBMODULES = ("client", "interface", "metadata", "sampler", "utils")
+_SUBMODULES = ("client", "dataloader", "interface", "metadata", "sampler", "utils")
 
 # The version of the surface: programs compare it.
 __version__ = "0.1.11"
