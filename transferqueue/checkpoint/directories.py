@@ -21,6 +21,9 @@ from transferqueue.checkpoint.manifest import MANIFEST
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
+_NO_LOCKS = frozenset(
+    {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL, errno.EBADF}
+)  # some network file systems
 
 
 def beside(target: Path, ending: str) -> Path:
@@ -98,12 +101,7 @@ def _claimed(temporary: Path) -> Iterator[None]:
         except FileNotFoundError:
             continue  # its saver has just finished
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BlockingIOError(
-                    errno.EAGAIN, "another process is saving to the same place", str(temporary)
-                ) from None
+            _lock(fd, temporary)
             if not _is_still(temporary, fd):
                 continue
             for left in temporary.iterdir():
@@ -114,6 +112,16 @@ def _claimed(temporary: Path) -> Iterator[None]:
             os.close(fd)
 
 
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BlockingIOError(errno.EAGAIN, "another process is saving to the same place", str(path)) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
 def _is_still(path: Path, fd: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
@@ -122,18 +130,22 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _swap_in(temporary: Path, target: Path) -> None:
-    if not target.exists():
-        os.rename(temporary, target)
-    elif not exchange(temporary, target):
-        old = beside(target, ".old")
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(target, old)
-        try:
+    """Puts `temporary` at `target`, durably, or leaves both as they were."""
+    with contextlib.ExitStack() as undo:
+        if not target.exists():
             os.rename(temporary, target)
-        except BaseException:
-            os.rename(old, target)
-            raise
-    _sync_directory(target.parent)
+            undo.callback(os.rename, target, temporary)
+        elif exchange(temporary, target):
+            undo.callback(exchange, temporary, target)
+        else:
+            old = beside(target, ".old")
+            shutil.rmtree(old, ignore_errors=True)
+            os.rename(target, old)
+            undo.callback(os.rename, old, target)
+            os.rename(temporary, target)
+            undo.callback(os.rename, target, temporary)
+        _sync_directory(target.parent)
+        undo.pop_all()
 
 
 def exchange(one: Path, other: Path) -> bool:

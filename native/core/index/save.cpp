@@ -1,5 +1,6 @@
-// A whole session at one snapshot. The one read transaction that lives longer than a resolve: for as long as listing takes,
-// 0.2 s for 100,000 rows with keys and tags; pages that commits free meanwhile are not reused before it ends.
+// A whole session at one snapshot. The one read transaction that lives longer than a resolve: as long as listing takes, 3 ms
+// for 100,000 rows with keys and tags in 100 blocks, 35 ms for 20,000 blocks of one row. Pages that commits free meanwhile are
+// not reused before it ends.
 #include <algorithm>
 #include <iterator>
 #include <unordered_map>

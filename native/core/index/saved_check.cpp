@@ -71,6 +71,7 @@ class RunCheck {
 
   void run() {
     for (const SavedRun& run : saved_.runs) check(run);
+    check_apart();
     if (cell_ != saved_.cells.size() || field_ != saved_.cell_fields.size()) refuse("cells of no run");
     for (std::size_t b = 0; b < live_cells_.size(); ++b) {
       const SavedBlock& block = saved_.blocks[b];
@@ -81,6 +82,16 @@ class RunCheck {
   }
 
  private:
+  // An index stands for one row of one partition.
+  void check_apart() const {
+    std::vector<RowRange> all;
+    for (const std::vector<RowRange>& rows : living) all.insert(all.end(), rows.begin(), rows.end());
+    std::sort(all.begin(), all.end(), [](const RowRange& a, const RowRange& b) { return a.first < b.first; });
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      if (all[i - 1].first + all[i - 1].count > all[i].first) refuse("one index for rows of two partitions");
+    }
+  }
+
   void check(const SavedRun& run) {
     if (!is_place(run.partition, saved_.partitions.size()) || run.partition < partition_) refuse("runs out of order");
     if (run.partition > partition_) next_ = 0;

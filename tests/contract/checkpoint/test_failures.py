@@ -180,6 +180,28 @@ def test_an_error_of_any_system_call_leaves_the_old_checkpoint(
     is_old(client, place)
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_swap_that_cannot_be_made_durable_is_undone(
+    client: TransferQueueClient, place: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    real = directories._sync_directory
+
+    def fails_for_the_parent(path: Path) -> None:
+        if path == place.parent:
+            raise OSError(errno.EIO, "no luck")
+        real(path)
+
+    for target in (place, place.parent / "new"):
+        with monkeypatch.context() as patched:
+            patched.setattr(directories, "_sync_directory", fails_for_the_parent)
+            if not can_exchange:
+                patched.setattr(directories, "exchange", lambda *_: False)
+            with pytest.raises(OSError, match="no luck"):
+                client.save_checkpoint(target)
+    is_live(client)
+    is_old(client, place)
+
+
 def test_without_exchange_the_directory_is_replaced_in_two_renames(
     client: TransferQueueClient, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

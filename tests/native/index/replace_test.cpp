@@ -144,6 +144,7 @@ TEST_CASE("tables that are no session are refused, and nothing changes") {
       [](SavedSession& s) { s.blocks[0].fields[1].name = s.blocks[0].fields[0].name; },
       [](SavedSession& s) { s.runs[0].partition = -1; },
       [](SavedSession& s) { s.runs[1].first = s.runs[0].first; },
+      [](SavedSession& s) { std::find_if(s.runs.begin(), s.runs.end(), [](const auto& run) { return run.partition == 1; })->first = 0; },
       [](SavedSession& s) { s.runs[0].count = 0; },
       [](SavedSession& s) { s.runs[0].count = INT64_MAX; },
       [](SavedSession& s) { s.runs[0].n_cells = 1000000; },

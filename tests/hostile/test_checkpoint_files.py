@@ -1,0 +1,176 @@
+"""Files that have the right checksums and say nonsense: a writer with bad intent, or with a bug."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+import xxhash
+from pyarrow import compute
+
+import transferqueue as tq
+from tests.support.sessions import embedded
+from tests.support.versioned_rows import rows, versions_of
+from transferqueue import TransferQueueClient
+
+pytestmark = pytest.mark.timeout(120)
+Change = Callable[[pa.Table], pa.Table]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TransferQueueClient]:
+    with embedded() as session:
+        yield session.client
+
+
+@pytest.fixture(scope="module")
+def saved(client: TransferQueueClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    client.kv_batch_put(["a", "b", "c"], "keyed", rows([1, 2, 3], 1), tags=[{"n": 1}] * 3)
+    client.put(rows(range(8), 1), partition_id="plain")
+    client.get_meta(["x"], 3, "plain", task_name="t")
+    directory: Path = tmp_path_factory.mktemp("hostile") / "c"
+    client.save_checkpoint(directory)
+    for partition in client.get_partition_list():
+        client.clear_partition(partition)
+    client.kv_batch_put(["live"], "live", rows([9], 2))
+    return directory
+
+
+def rewritten(directory: Path, name: str, change: Change) -> None:
+    """The table changed and the manifest signed anew."""
+    path = directory / f"{name}.arrow"
+    with pa.OSFile(str(path), "rb") as source:
+        table = pa.ipc.open_file(source).read_all()
+    changed = change(table)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, changed.schema) as writer:
+        writer.write_table(changed)
+    manifest = json.loads((directory / "metadata.json").read_text())
+    raw = path.read_bytes()
+    manifest["files"][path.name] = {"nbytes": len(raw), "xxh3_128": xxhash.xxh3_128(raw).hexdigest()}
+    sign(directory, manifest)
+
+
+def sign(directory: Path, manifest: dict[str, Any]) -> None:
+    manifest.pop("checksum", None)
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    manifest["checksum"] = xxhash.xxh3_128(canonical.encode()).hexdigest()
+    (directory / "metadata.json").write_text(json.dumps(manifest))
+
+
+def column(name: str, change: Callable[[list[Any]], list[Any]]) -> Change:
+    def changed(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index(name)
+        kind = table.schema.field(at).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        return table.set_column(at, name, pa.array(change(table[name].to_pylist()), kind))
+
+    return changed
+
+
+def first(value: Any) -> Callable[[list[Any]], list[Any]]:
+    return lambda values: [value, *values[1:]]
+
+
+CHANGES: dict[str, tuple[str, Change]] = {
+    "no column": ("runs", lambda table: table.drop_columns(["cells"])),
+    "another type": (
+        "runs",
+        lambda table: table.set_column(0, "partition", compute.cast(table["partition"], pa.int32())),
+    ),
+    "a null": ("blocks", column("rows", first(None))),
+    "another table": ("runs", lambda table: pa.table({"x": [1]})),
+    "rows that overlap": ("runs", column("first_row", lambda values: [0] * len(values))),
+    "negative rows": ("runs", column("rows", first(-1))),
+    "rows beyond the index": ("runs", column("first_row", first(1 << 61))),
+    "a block of no bytes": ("blocks", column("nbytes", first(0))),
+    "a block of negative bytes": ("blocks", column("nbytes", first(-64))),
+    "more fields than there are": ("blocks", column("fields", first(1 << 40))),
+    "a block of no partition": ("blocks", column("partition", first(77))),
+    "fields outside": ("fields", column("data_offset", first(1 << 50))),
+    "an unknown kind": ("fields", column("kind", first(9))),
+    "offsets outside": ("fields", column("offsets_offset", lambda values: [1 << 40] * len(values))),
+    "cells of no block": ("cells", column("block", first(5))),
+    "cells beyond their block": ("cells", column("block_row", first(1 << 40))),
+    "fields of no block": ("cells", column("fields", first([99]))),
+    "no cells": ("cells", lambda table: table.slice(0, 0)),
+    "a key twice": ("rows", column("key", lambda values: ["same"] * len(values))),
+    "tags that are none": ("rows", column("tags", first(b"\xff\xff\xff\xff"))),
+    "keys of rows that are not there": ("rows", column("row", lambda values: [value + 4000 for value in values])),
+    "consumed rows that are not there": ("tasks", column("consumed_rows", first([1 << 40]))),
+    "a partition twice": ("partitions", column("name", lambda values: ["p"] * len(values))),
+    "a name that is none": ("partitions", column("name", first(""))),
+    "fragments of no block": ("payload", column("block", first(1000))),
+    "fragments of a negative block": ("payload", column("block", first(-1))),
+    "fragments outside": ("payload", column("offset", first(1 << 50))),
+    "fragments at negative places": ("payload", column("offset", first(-8))),
+    "fragments that are missing": ("payload", lambda table: table.slice(1)),
+    "no fragments": ("payload", lambda table: table.slice(0, 0)),
+    "longer fragments": ("payload", column("data", first(bytes(1 << 20)))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_nonsense_is_refused_and_changes_nothing(
+    client: TransferQueueClient, saved: Path, tmp_path: Path, name: str
+) -> None:
+    directory = copy(saved, tmp_path)
+    rewritten(directory, *CHANGES[name])
+    with pytest.raises((tq.CorruptSegmentError, tq.StorageFullError)):
+        client.load_checkpoint(directory)
+    assert list(client.kv_list()) == ["live"]
+    assert versions_of(client.kv_batch_get(["live"], "live", mode="copy")) == [(9, 2)]
+    assert client.stats().pending_bytes == 0
+
+
+def copy(saved: Path, tmp_path: Path) -> Path:
+    directory = tmp_path / "c"
+    directory.mkdir()
+    for path in saved.iterdir():
+        (directory / path.name).write_bytes(path.read_bytes())
+    return directory
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"files": {}}, {"next_row": "many"}, {"next_row": -4}, {"payload_nbytes": 1}, {"rows": None}, {"session": 5}],
+)
+def test_manifests_of_nonsense(
+    client: TransferQueueClient, saved: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    directory = copy(saved, tmp_path)
+    manifest = json.loads((directory / "metadata.json").read_text())
+    sign(directory, {**manifest, **change})
+    with pytest.raises(tq.CorruptSegmentError):
+        client.load_checkpoint(directory)
+    assert list(client.kv_list()) == ["live"]
+
+
+def test_links_and_pipes_in_the_place_of_files(client: TransferQueueClient, saved: Path, tmp_path: Path) -> None:
+    import os
+
+    directory = copy(saved, tmp_path)
+    (directory / "runs.arrow").rename(tmp_path / "elsewhere")
+    (directory / "runs.arrow").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        client.load_checkpoint(directory)
+    (directory / "runs.arrow").unlink()
+    os.mkfifo(directory / "runs.arrow")
+    with pytest.raises((OSError, tq.CorruptSegmentError)):
+        client.load_checkpoint(directory)
+
+
+def test_the_same_tables_written_by_others_are_fine(client: TransferQueueClient, saved: Path, tmp_path: Path) -> None:
+    directory = copy(saved, tmp_path)
+    for name in ("partitions", "blocks", "fields", "runs", "cells", "rows", "tasks", "payload"):
+        rewritten(directory, name, lambda table: table)
+    rewritten(directory, "fields", column("name", lambda values: values))  # without dictionary
+    client.load_checkpoint(directory)
+    batch = client.kv_batch_get(["a", "b", "c"], "keyed", mode="copy")
+    assert versions_of(batch) == [(1, 1), (2, 1), (3, 1)]
+    assert torch.equal(batch["x"], rows([1, 2, 3], 1)["x"])
