@@ -59,9 +59,10 @@ class BatchFields(BatchState):
     def has_field(self, field_name: object) -> bool:
         return field_name in self._schemas
 
-    def present_row_shape(self, schema: FieldSchema) -> Shape | None:
-        """The row shape of a field as `field_schema` shows it."""
-        return self.scalar_row_shape if schema.shape == () else schema.shape
+    def present_row_shape(self, field_name: str) -> Shape | None:
+        """The row shape of a field as `field_schema` shows it; one that the program itself gave is shown as it is."""
+        shape = self.schema_of(field_name).shape
+        return self.scalar_row_shape if shape == () and field_name not in self._row_shapes else shape
 
     def known_row_shapes(self, field_name: str) -> RowShapes | None:
         """The shapes row by row where this object holds them, else `None` (they are in the index)."""
@@ -78,11 +79,11 @@ class BatchFields(BatchState):
         """
         schema = self.schema_of(field_name)
         known = self._row_shapes.get(field_name)
-        if known is not None:
+        if known is not None and schema.shape != ():
             return [self.scalar_row_shape if shape == () else shape for shape in known.tolist()]
         if schema.is_nested:
             return list(look_up_row_shapes(cast("BatchMeta", self), field_name))
-        return [self.present_row_shape(schema)] * self.size
+        return [self.present_row_shape(field_name)] * self.size
 
     def add_fields(self, tensor_dict: TensorDictBase, set_all_ready: bool = True) -> Self:
         """Adds the fields of a TensorDict of `size` rows to this batch, in place; returns the batch.

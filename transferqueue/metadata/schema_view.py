@@ -32,7 +32,7 @@ class FieldView(Mapping[str, Any]):
         if entry == "dtype":
             return schema.torch_dtype
         if entry == "shape":
-            return self._meta.present_row_shape(schema)
+            return self._meta.present_row_shape(self._name)
         if entry == _ROW_SHAPES and (schema.is_nested or self._known() is not None):
             return self._meta.get_shapes(self._name)
         if entry in ("is_nested", "is_non_tensor"):
@@ -62,7 +62,9 @@ class FieldView(Mapping[str, Any]):
         return dict, (dict(self),)
 
     def _known(self) -> RowShapes | None:
-        return self._meta.known_row_shapes(self._name)
+        # Those of scalars say only that the program gave the shape itself.
+        given = self._meta.schema_of(self._name).shape == ()
+        return None if given else self._meta.known_row_shapes(self._name)
 
 
 class SchemaView(Mapping[str, FieldView]):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.metadata import BatchMeta as NativeBatchMeta
 from transferqueue.metadata import KVBatchMeta as NativeKVBatchMeta
 from transferqueue.metadata.batch_state import BatchState
+from transferqueue.metadata.row_shapes import RowShapes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,12 +19,20 @@ __all__ = ["BatchMeta", "KVBatchMeta"]
 class BatchMeta(NativeBatchMeta):
     """Rows by global index, and their fields; see `transferqueue.BatchMeta`, which takes it wherever it takes its own.
 
-    What differs: 1-D columns show the row shape ``(1,)``, and `concat` refuses values of extra_info that differ.
+    What differs: 1-D columns show the row shape ``(1,)``, unless the constructor was given ``()``, and `concat` refuses
+    values of extra_info that differ.
     """
 
     __slots__ = ()
 
     scalar_row_shape = (1,)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, schema in self._schemas.items():
+            if schema.shape == () and not schema.is_non_tensor:
+                # Kept, so that it is shown as it was given.
+                self._row_shapes.setdefault(name, RowShapes.uniform((), self.size))
 
     @classmethod
     def of(cls, meta: NativeBatchMeta) -> Self:
