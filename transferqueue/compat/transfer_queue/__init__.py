@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from transferqueue.compat.transfer_queue.interface import kv_clear as kv_clear
     from transferqueue.compat.transfer_queue.interface import kv_list as kv_list
     from transferqueue.compat.transfer_queue.interface import kv_put as kv_put
+    from transferqueue.compat.transfer_queue.interface import load_checkpoint as load_checkpoint
+    from transferqueue.compat.transfer_queue.interface import save_checkpoint as save_checkpoint
     from transferqueue.compat.transfer_queue.metadata import BatchMeta as BatchMeta
     from transferqueue.compat.transfer_queue.metadata import KVBatchMeta as KVBatchMeta
     from transferqueue.compat.transfer_queue.sampler import BaseSampler as BaseSampler
@@ -47,7 +49,7 @@ _MODULE_OF = {
         "interface": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "
             "async_kv_put close get_client get_metrics_endpoint init kv_batch_get kv_batch_get_by_meta kv_batch_put "
-            "kv_clear kv_list kv_put"
+            "kv_clear kv_list kv_put load_checkpoint save_checkpoint"
         ),
         "metadata": "BatchMeta KVBatchMeta",
         "sampler": "BaseSampler GRPOGroupNSampler RankAwareSampler SeqlenBalancedSampler SequentialSampler",

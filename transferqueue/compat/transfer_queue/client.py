@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from transferqueue.compat.keyed_requests import KeyedRequests
+from transferqueue.compat.checkpoint_requests import CheckpointRequests
 
 __all__ = ["TransferQueueClient"]
 
 
-class TransferQueueClient(KeyedRequests):
+class TransferQueueClient(CheckpointRequests):
     """Every call of the surface on the rows of a session, each also as ``async_<name>``, from any thread and any number
     of event loops. A request that fails raises RuntimeError with the original type and message.
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
+import transferqueue
 from transferqueue import cluster
 from transferqueue import session as native_session
 from transferqueue.compat import ray_system
@@ -185,13 +186,45 @@ def get_client() -> TransferQueueClient:
 
 def get_metrics_endpoint() -> str | None:
     """``host:port`` of the metrics, None without any; never raises."""
-    native = getattr(native_session, "get_metrics_endpoint", None)
     try:
-        endpoint: str | None = None if native is None else native()
+        endpoint: str | None = getattr(transferqueue, "get_metrics_endpoint", lambda: None)()
     except Exception as error:  # a program that only wants to show it must not fail
         _log.debug("no metrics endpoint: %s", error)
         return None
     return endpoint
+
+
+def save_checkpoint(
+    checkpoint_dir: str | os.PathLike[str], *, include_storage: bool = True, metadata: dict[str, Any] | None = None
+) -> None:
+    """Saves all rows with keys, tags, consumption and sampler state; the directory appears, or is replaced, as a whole.
+
+    Args:
+        checkpoint_dir: where to.
+        include_storage: False is overridden: memory holds the only copy of the fields.
+        metadata: JSON values of the program, ``user_metadata`` in the directory's ``metadata.json``.
+
+    Raises:
+        RuntimeError: not initialized. Others: see `transferqueue.save_checkpoint`.
+    """
+    _client_for_checkpoint().save_storage_checkpoint(checkpoint_dir, metadata=metadata)
+
+
+def load_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> None:
+    """Puts the rows of a checkpoint in the place of all rows.
+
+    Raises:
+        RuntimeError: not initialized.
+        FileNotFoundError: no such directory, or no ``metadata.json`` in it.
+        Others: see `transferqueue.load_checkpoint`.
+    """
+    _client_for_checkpoint().load_storage_checkpoint(checkpoint_dir)
+
+
+def _client_for_checkpoint() -> TransferQueueClient:
+    if _TQ_CONTROLLER is None:
+        raise RuntimeError("TransferQueue is not initialized. Call tq.init() first.")
+    return _attached_client()
 
 
 def _attached_client() -> TransferQueueClient:
