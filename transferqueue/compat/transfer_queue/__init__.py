@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     from transferqueue.compat.transfer_queue.sampler import SequentialSampler as SequentialSampler
 
 _PACKAGE = "transferqueue.compat.transfer_queue"
+
+if __name__ != _PACKAGE:
+    # The folder around this one is on the path, which is not how `tq dropin` does it: still one copy of each module.
+    from transferqueue.dropin import alias_modules
+
+    alias_modules()
+
 _MODULE_OF = {
     name: f"{_PACKAGE}.{module}"
     for module, names in {
