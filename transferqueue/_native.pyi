@@ -307,6 +307,8 @@ class Store:
     ) -> tuple[bool, Indexes, npt.NDArray[np.int8], list[bool]]:
         """(partition found, indexes, int8 [rows, fields], field known)."""
     def consumption(self, partition: str, task: str) -> tuple[bool, Indexes, npt.NDArray[np.int8]]: ...
+    def unconsumed_rows(self, partition: str) -> int:
+        """Rows with data that no task has consumed; 0 for a partition that does not exist."""
     def consumed_rows(self, partition: str, task: str) -> int | None:
         """Rows that the task has consumed since it was reset, cleared ones included. None: no such partition."""
     def task_snapshot(self, partition: str, task: str, fields: Sequence[str]) -> TaskSnapshot: ...

@@ -51,7 +51,8 @@ class Stats:
     """Sizes in bytes.
 
     Attributes:
-        rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field).
+        rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field); and
+            "unconsumed": those with data that no task has consumed (reads by key or metadata consume nothing).
         clients: who is attached.
     """
 

@@ -141,6 +141,7 @@ void bind_store_rows(nb::class_<Store>& store) {
       .def("production", &production, nb::arg("partition"), nb::arg("fields"),
            nb::arg("indexes").noconvert().none() = nb::none())
       .def("consumption", &consumption, nb::arg("partition"), nb::arg("task"))
+      .def("unconsumed_rows", by_name(&Store::unconsumed_rows), nb::arg("partition"))
       .def("consumed_rows", &consumed_rows, nb::arg("partition"), nb::arg("task"))
       .def("task_snapshot", &task_snapshot, nb::arg("partition"), nb::arg("task"), nb::arg("fields"))
       .def("task_commit", &task_commit, nb::arg("partition"), nb::arg("task"), nb::arg("task_version"),

@@ -46,6 +46,12 @@ def fetch(client: TransferQueueClient, partition: str, count: int) -> list[int]:
     return list(client.get_meta("x", count, partition, task_name="t").global_indexes)
 
 
+def claim(client: TransferQueueClient, partition: str, count: int) -> list[int]:
+    """Indexes of the rows that this consumer of task "t" claimed."""
+    claimed = client.claim("t", partition, fields="x", batch_size=count, lease_s=3600)
+    return list(claimed.meta.global_indexes)
+
+
 def get_and_release(client: TransferQueueClient, meta: BatchMeta) -> bool:
     """A view and its lease, dropped without the interpreter's lock; whether the view showed the first version."""
     partition, indexes = meta.partition_names[0], as_indexes(meta.index_array)

@@ -163,7 +163,7 @@ class RowCalls(ClientCore):
         return self._open().trim()
 
     def _rows_by_state(self, partitions: Sequence[str]) -> dict[str, int]:
-        rows = {"total": 0, "ready": 0, "partial": 0, "empty": 0}
+        rows = {"total": 0, "ready": 0, "partial": 0, "empty": 0, "unconsumed": 0}
         for partition in partitions:
             fields = self._store.field_names(partition)
             found, indexes, ready, _ = self._store.production(partition, fields)
@@ -171,6 +171,7 @@ class RowCalls(ClientCore):
                 continue
             counts = ready.sum(axis=1) if fields else ready.sum(axis=1) * 0
             rows["total"] += len(indexes)
+            rows["unconsumed"] += self._store.unconsumed_rows(partition)
             rows["ready"] += int((counts == len(fields)).sum()) if fields else 0
             rows["empty"] += int((counts == 0).sum())
         rows["partial"] = rows["total"] - rows["ready"] - rows["empty"]

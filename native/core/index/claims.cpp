@@ -54,7 +54,7 @@ ClaimedRows::ClaimedRows(const Txn& txn, PartitionId partition, std::uint64_t ta
   const Key first = claims_of(partition, task);
   for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
     const ClaimRecord claim = ClaimRecord::parse(cursor.value());
-    if (verdicts.is_over(claim.owner, claim.deadline_ns)) continue;
+    if (claim.rows.empty() || verdicts.is_over(claim.owner, claim.deadline_ns)) continue;
     segments_.insert(segments_.end(), claim.rows.begin(), claim.rows.end());
     next_deadline_ns_ = next_deadline_ns_ ? std::min(*next_deadline_ns_, claim.deadline_ns) : claim.deadline_ns;
   }

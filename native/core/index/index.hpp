@@ -214,6 +214,8 @@ class Index {
   // How many rows the task has consumed since it was reset, those that were cleared meanwhile included. nullopt: no such
   // partition.
   std::optional<std::int64_t> consumed_rows(const std::string& partition, const std::string& task);
+  // Rows with data that no task has consumed. 0 for a partition that does not exist.
+  std::int64_t unconsumed_rows(const std::string& partition);
   TaskSnapshot task_snapshot(const std::string& partition, const std::string& task, const std::vector<std::string>& fields);
   // Marks `consumed` and stores the sampler's state iff the task's version is still `task_version` and every row is still
   // ready, unmarked and not claimed. False on conflict.

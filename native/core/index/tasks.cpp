@@ -85,6 +85,30 @@ std::optional<std::int64_t> Index::consumed_rows(const std::string& name, const 
   return count;
 }
 
+std::int64_t Index::unconsumed_rows(const std::string& name) {
+  const ReadTxn txn(*impl_->env);
+  const auto partition = partition_by_name(txn, name);
+  if (!partition) return 0;
+  std::vector<BitmapReader> marks;
+  Cursor tasks(txn, Table::tasks);
+  for (bool found = tasks.seek(Key(Table::tasks).u32(partition->id)); found && key_u32(tasks.tail(), 0) == partition->id;
+       found = tasks.next()) {
+    marks.emplace_back(txn, marks_of(partition->id, TaskRecord::parse(tasks.value()).id));
+  }
+  std::int64_t count = 0;
+  DoomedRows doomed(txn, *partition);
+  RunCursor runs(txn, partition->id);
+  for (bool found = runs.first(); found; found = runs.next()) {
+    if (runs.run().n_entries == 0) continue;
+    doomed.for_each_living(runs.run().start, runs.run().count, [&](RowIndex first, std::int64_t n) {
+      for (RowIndex row = first; row < first + n; ++row) {
+        if (std::none_of(marks.begin(), marks.end(), [&](BitmapReader& task) { return task.test(row); })) ++count;
+      }
+    });
+  }
+  return count;
+}
+
 TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& task, const std::vector<std::string>& fields) {
   const ReadTxn txn(*impl_->env);
   TaskSnapshot snapshot;

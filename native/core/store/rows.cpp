@@ -83,6 +83,11 @@ Index::ConsumptionStatus Store::consumption(const std::string& partition, const 
   return call.index().consumption(partition, task);
 }
 
+std::int64_t Store::unconsumed_rows(const std::string& partition) {
+  const Call call(*attachment_);
+  return call.index().unconsumed_rows(partition);
+}
+
 std::optional<std::int64_t> Store::consumed_rows(const std::string& partition, const std::string& task) {
   const Call call(*attachment_);
   return call.index().consumed_rows(partition, task);

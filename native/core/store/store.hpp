@@ -73,6 +73,7 @@ class Store {
                               const std::optional<std::vector<RowIndex>>& indexes);
   Index::ConsumptionStatus consumption(const std::string& partition, const std::string& task);
   std::optional<std::int64_t> consumed_rows(const std::string& partition, const std::string& task);
+  std::int64_t unconsumed_rows(const std::string& partition);
   TaskSnapshot task_snapshot(const std::string& partition, const std::string& task,
                              const std::vector<std::string>& fields);
   bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,

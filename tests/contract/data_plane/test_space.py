@@ -148,8 +148,8 @@ def test_rows_are_counted_by_state(client: TransferQueueClient) -> None:
     client.put(TensorDict({"y": torch.arange(1)}, [1]), metadata=meta.select_samples([0]))
     client.get_meta(["x"], 2, "p", mode="insert")
     client.put(TensorDict({"x": torch.arange(3)}, [3]), partition_id="q")
-    assert client.stats("p").rows == {"total": 6, "ready": 1, "partial": 3, "empty": 2}
-    assert client.stats().rows == {"total": 9, "ready": 4, "partial": 3, "empty": 2}
+    assert client.stats("p").rows == {"total": 6, "ready": 1, "partial": 3, "empty": 2, "unconsumed": 4}
+    assert client.stats().rows == {"total": 9, "ready": 4, "partial": 3, "empty": 2, "unconsumed": 7}
     with pytest.raises(tq.PartitionNotFoundError):
         client.stats("nowhere")
     client.clear_partition("p")

@@ -233,6 +233,7 @@ TEST_CASE("a claim rests on the same things as a commit does") {
   CHECK(index.task_snapshot("p", "t", {"a"}).sampler_state == "one");
   const auto empty = index.claim({"p", "t", now.task_version, {"a"}, {}, "three"}, owner, second);  // state alone
   REQUIRE(empty.has_value());
+  CHECK(index.task_snapshot("p", "t", {"a"}).next_lapse_ns == second);  // of the first; this one has nothing to come back
   index.finish_claim("p", "t", empty->fencing, true);
   CHECK(index.task_snapshot("p", "t", {"a"}).sampler_state == "three");
   CHECK_FALSE(index.claim({"nowhere", "t", 0, {"a"}, {}, ""}, owner, second).has_value());

@@ -79,6 +79,30 @@ TEST_CASE("a snapshot of a cleared partition cannot commit to a new one of its n
   CHECK(index.consumption("p", "t").consumed == std::vector<std::uint8_t>(2));
 }
 
+TEST_CASE("rows with data that no task has consumed") {
+  Session session;
+  Index& index = *session.index;
+  CHECK(index.unconsumed_rows("p") == 0);
+  put(index, "p", fresh(6), {"a"});
+  put(index, "p", fresh(2), {});  // bare rows: nothing was written to them
+  put(index, "q", fresh(3), {"a"});
+  CHECK(index.unconsumed_rows("p") == 6);
+  const auto take = [&](const std::string& task, std::vector<RowIndex> rows) {
+    const auto snapshot = index.task_snapshot("p", task, {"a"});
+    CHECK(index.task_commit("p", task, snapshot.task_version, {"a"}, rows, ""));
+  };
+  take("t", {0, 1});
+  take("u", {1, 2});
+  CHECK(index.unconsumed_rows("p") == 3);
+  index.clear_rows("p", by_index({0, 3}));
+  CHECK(index.unconsumed_rows("p") == 2);
+  index.task_reset("p", "u");
+  CHECK(index.unconsumed_rows("p") == 3);
+  index.clear_partition("p");
+  CHECK(index.unconsumed_rows("p") == 0);
+  CHECK(index.unconsumed_rows("q") == 3);
+}
+
 TEST_CASE("a reset gives one task its rows again, or all of them, and refuses older commits") {
   Session session;
   Index& index = *session.index;
