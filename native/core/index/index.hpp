@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,8 +151,9 @@ class Index {
 
   // ---- space ----------------------------------------------------------------------------------------------
   // Best fit over the free spans; recorded as pending under `owner`. `nbytes` is rounded up to 4096 when >= 64 KiB,
-  // else to 64. nullopt: no free span is large enough (the caller grows the segment, reclaims, waits or gives up).
-  std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner);
+  // else to 64. `preferred`: offsets that are taken instead, the first that is free. nullopt: no free span is large enough
+  // (the caller grows the segment, reclaims, waits or gives up).
+  std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner, std::span<const std::uint64_t> preferred = {});
   // Up to `count` reservations of `nbytes` side by side, all ahead of their use; fewer when together they are more than
   // a 256th of the free bytes, none where one has no room. One transaction.
   std::vector<Reservation> reserve_ahead(std::uint64_t nbytes, OwnerId owner, std::size_t count);

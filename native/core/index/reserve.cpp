@@ -8,9 +8,10 @@ namespace tq {
 
 using namespace index;
 
-std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner) {
+std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner,
+                                         std::span<const std::uint64_t> preferred) {
   return impl_->write(Room::put, [&](WriteTxn& txn) -> std::optional<Reservation> {
-    const auto span = take_extent(txn, nbytes);
+    const auto span = take_extent(txn, nbytes, preferred);
     if (!span) return std::nullopt;
     const std::uint32_t slot = take_slot(txn, impl_->format.max_slots);
     const Reservation reservation{*span, BlockRef::make(txn.counters.next_generation++, slot)};

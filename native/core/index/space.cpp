@@ -35,6 +35,22 @@ std::optional<Span> best_fit(const WriteTxn& txn, std::uint64_t nbytes, std::uin
   return std::nullopt;
 }
 
+// The free extent that holds all of `wanted`.
+std::optional<Span> free_around(const WriteTxn& txn, Span wanted) {
+  Cursor cursor(txn, Table::extents_by_offset);
+  if (!cursor.last_before(Key(Table::extents_by_offset).u64(wanted.offset + 1))) return std::nullopt;
+  const Span span = free_span(cursor);
+  if (wanted.offset - span.offset > span.nbytes || wanted.nbytes > span.nbytes - (wanted.offset - span.offset)) return std::nullopt;
+  return span;
+}
+
+void cut_out(WriteTxn& txn, Span free, Span taken) {
+  remove_free(txn, free);
+  add_free(txn, {free.offset, taken.offset - free.offset});
+  add_free(txn, {taken.offset + taken.nbytes, free.offset + free.nbytes - (taken.offset + taken.nbytes)});
+  txn.counters.free_bytes -= taken.nbytes;
+}
+
 Key pending_key(OwnerId owner, std::uint64_t offset) { return Key(Table::pending).u64(owner).u64(offset); }
 Key retired_key(BlockRef ref) { return Key(Table::retired).u64(ref.word); }
 
@@ -54,19 +70,24 @@ Span parse_span(std::string_view value) {
 
 }  // namespace
 
-std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes) {
-  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred) {
   if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
+  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
   // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
   nbytes = std::max(rounded_up(nbytes, unit), small_nbytes);
+  for (const std::uint64_t offset : preferred) {
+    const Span wanted{offset, nbytes};
+    if (offset % unit != 0) continue;
+    if (const auto free = free_around(txn, wanted)) {
+      cut_out(txn, *free, wanted);
+      return wanted;
+    }
+  }
   const auto found = best_fit(txn, nbytes, unit);
   if (!found) return std::nullopt;
-  remove_free(txn, *found);
-  const std::uint64_t start = rounded_up(found->offset, unit);
-  add_free(txn, {found->offset, start - found->offset});
-  add_free(txn, {start + nbytes, found->offset + found->nbytes - (start + nbytes)});
-  txn.counters.free_bytes -= nbytes;
-  return Span{start, nbytes};
+  const Span taken{rounded_up(found->offset, unit), nbytes};
+  cut_out(txn, *found, taken);
+  return taken;
 }
 
 void give_extent(WriteTxn& txn, Span span) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,9 @@ inline constexpr std::uint64_t page_aligned_from = 64u << 10;
 inline constexpr std::uint64_t page_nbytes = 4096;
 inline constexpr std::uint64_t small_nbytes = 64;
 
-
-// Best fit, lowest offset among equals. nullopt: no free extent holds it.
-std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes);
+// At the first of the `preferred` offsets where it is free, else best fit, lowest offset among equals. nullopt: no free extent
+// holds it.
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {});
 // Joined with free neighbours. Overlap with a free extent is Error(corrupt): somebody freed a span twice.
 void give_extent(WriteTxn& txn, Span span);
 

@@ -17,8 +17,8 @@ struct CopyRange {
   std::uint64_t nbytes = 0;
 };
 
-// Below this many bytes in all, one thread: waking another costs more than it saves.
-inline constexpr std::uint64_t parallel_copy_min_nbytes = 4u << 20;
+// Below this many bytes in all, one thread: waking another costs more than it saves, the more so where many processes copy.
+inline constexpr std::uint64_t parallel_copy_min_nbytes = 8u << 20;
 
 // Ranges do not overlap. Returns the bytes copied. Inside an operation (fork waits for it).
 std::uint64_t copy_ranges(std::span<const CopyRange> ranges);

@@ -20,6 +20,7 @@
 #include "core/memory/producer_mapping.hpp"
 #include "core/memory/write_gate.hpp"
 #include "core/store/lease_judge.hpp"
+#include "core/store/recent_spans.hpp"
 #include "core/store/stock.hpp"
 
 namespace tq {
@@ -63,6 +64,7 @@ class Attachment final : public ForkParticipant {
   Stock stock;
   std::atomic<bool> claimed{false};  // this process made claims, which end when it closes
   LeaseJudge judge;      // the index asks it which claims are over
+  RecentSpans recent_spans;
   RobustWriteGate gate;  // the index enters it for every write transaction
 
  private:

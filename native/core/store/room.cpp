@@ -47,11 +47,14 @@ bool grow(Attachment& attachment, Index& index, std::uint64_t nbytes) {
 }
 
 std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
-  std::optional<Reservation> found = index.reserve(nbytes, owner);
+  std::optional<Reservation> found = index.reserve(nbytes, owner, attachment.recent_spans.offsets(nbytes));
   if (!found) return found;
   try {
     attachment.table.ensure(found->block);
-    if (attachment.payload->ensure_backed(found->span)) return found;
+    if (attachment.payload->ensure_backed(found->span)) {
+      attachment.recent_spans.add(nbytes, found->span.offset);
+      return found;
+    }
   } catch (...) {
     index.abandon(*found, owner);
     throw;

@@ -44,6 +44,22 @@ TEST_CASE("the smallest span that fits is taken") {
   check_whole_index(session.directory.path());
 }
 
+TEST_CASE("a preferred place is taken where it is free as a whole, else the best fit") {
+  Session session(4u << 20, 1u << 20);
+  const auto at = [&](std::uint64_t nbytes, std::vector<std::uint64_t> preferred) {
+    const auto found = session.index->reserve(nbytes, owner, preferred);
+    REQUIRE(found.has_value());
+    return found->span;
+  };
+  CHECK(at(65'536, {512u << 10}) == Span{512u << 10, 65'536});
+  CHECK(at(65'536, {512u << 10, 256u << 10}) == Span{256u << 10, 65'536});                     // the first is taken
+  CHECK(at(65'536, {(256u << 10) - 4096, (512u << 10) + 61'440}).offset != (256u << 10) - 4096);  // both are in part
+  CHECK(at(65'536, {(1u << 20) - 4096, 1u << 20, ~std::uint64_t{0} - 4095, 100}).nbytes == 65'536);  // beyond the end, no page
+  CHECK(at(64, {(768u << 10) + 64}) == Span{(768u << 10) + 64, 64});
+  CHECK(session.index->stats().free_bytes == (1u << 20) - 4 * 65'536 - 64);
+  check_whole_index(session.directory.path());
+}
+
 TEST_CASE("growing adds free space once, and not beyond the segment") {
   Session session(4u << 20, 1u << 20);
   session.index->grow(1u << 20);

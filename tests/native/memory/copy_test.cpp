@@ -2,7 +2,9 @@
 
 #include <sched.h>
 
+#include <fstream>
 #include <numeric>
+#include <string>
 
 #include "core/memory/copy.hpp"
 
@@ -49,6 +51,7 @@ TEST_CASE("ranges of every size arrive whole, below and above the threshold") {
   CHECK(copies({tq::parallel_copy_min_nbytes}, 4));
   CHECK(copies({3, 5u << 20, 0, 1, 9u << 20, 12'345, 0}, 5));
   CHECK(copies(std::vector<std::uint64_t>(20'000, 700), 6));
+  CHECK(copies({3, 20u << 20, 1, 13u << 20, 12'345}, 7));  // past the caches
 }
 
 TEST_CASE("many callers at once: one has the pool, the others copy alone") {
@@ -57,7 +60,7 @@ TEST_CASE("many callers at once: one has the pool, the others copy alone") {
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&wrong, t] {
       for (unsigned i = 0; i < 10; ++i) {
-        if (!copies({5u << 20, t, 100, 1u << 20}, t * 100 + i)) ++wrong;
+        if (!copies({9u << 20, t, 100, 1u << 20}, t * 100 + i)) ++wrong;
       }
     });
   }
@@ -81,9 +84,9 @@ TEST_CASE("forks while another thread copies") {
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
   std::thread copier([&] {
-    while (!stop) wrong += copies({6u << 20}, 1) ? 0 : 1;
+    while (!stop) wrong += copies({9u << 20}, 1) ? 0 : 1;
   });
-  for (int i = 0; i < 10; ++i) CHECK(in_child([] { return copies({6u << 20}, 2) ? 0 : 1; }) == 0);
+  for (int i = 0; i < 10; ++i) CHECK(in_child([] { return copies({9u << 20}, 2) ? 0 : 1; }) == 0);
   stop = true;
   copier.join();
   CHECK(wrong == 0);
@@ -100,6 +103,27 @@ TEST_CASE("on one CPU no thread is started") {
           if (!copies({16u << 20}, 1)) return 2;
           return threads_of_this_process() == before ? 0 : 3;
         }) == 0);
+}
+
+TEST_CASE("the pool's threads may run on every CPU but the caller's") {
+  if (tq::usable_cpus() == 1) return;
+  const auto helpers_are_off = [] {
+    copies({8u << 20}, 1);
+    bool off = true;
+    int helpers = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (name != "tq-copy") continue;
+      ++helpers;
+      cpu_set_t cpus;
+      CPU_ZERO(&cpus);
+      off = off && ::sched_getaffinity(std::stoi(task.path().filename().string()), sizeof cpus, &cpus) == 0;
+      off = off && CPU_COUNT(&cpus) == tq::usable_cpus() - 1;
+    }
+    return helpers > 0 && off;
+  };
+  CHECK(eventually(helpers_are_off));  // the threads begin when they get a CPU, and jobs may be refused for a while
 }
 
 TEST_CASE("the pool's threads leave signals to the program") {
