@@ -190,6 +190,9 @@ if TYPE_CHECKING:
     from transferqueue.conversions import (
         kv_batch_meta2batch_meta as kv_batch_meta2batch_meta,
     )
+    from transferqueue.endpoints import (
+        get_metrics_endpoint as get_metrics_endpoint,
+    )
     from transferqueue.errors import (
         ClosedError as ClosedError,
     )
@@ -344,6 +347,7 @@ _MODULE_OF = {
             "async_batch_meta2kv_batch_meta async_kv_batch_meta2batch_meta batch_meta2kv_batch_meta "
             "kv_batch_meta2batch_meta"
         ),
+        "transferqueue.endpoints": "get_metrics_endpoint",
         "transferqueue.errors": (
             "ClosedError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
             "LayoutMismatchError PartitionNotFoundError PickleNotAllowedError RowDecodeError "

@@ -134,6 +134,10 @@ class Resolved:
         """A copy of the blob of a COLUMN field."""
     def release(self) -> None:
         """Drops this object's own leases now (views keep theirs)."""
+    def finish(self) -> None:
+        """`release`, and counts a get of all rows, which took from `resolve` until now."""
+    def count(self, viewed_nbytes: int, copied_nbytes: int) -> None:
+        """Bytes of the get that were handed out otherwise than by `columns`."""
 
 class PublishResult:
     partition_id: int
@@ -375,6 +379,30 @@ class Store:
     def write_lock_holds(self) -> list[tuple[int, int]]:
         """How long this process held the write lock, since it attached or forked: (nanoseconds, rounded up by at most
         12.5 %; how often), ascending. From entering the gate to leaving it, times without a CPU included."""
+
+    # what all processes did since the session was made; kept in its memory, also after their death. Never raises.
+    def counts(self) -> dict[str, int]: ...
+    def latencies(self) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+        """name -> (sum in ns, [(all of the class took less than this in ns, how often)]); of the last class: 0."""
+    def methods(self) -> list[dict[str, Any]]:
+        """name, calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes; by name."""
+    def count_wait(self, seconds: float, *, for_room: bool, timed_out: bool) -> None: ...
+    def count_method(
+        self,
+        method: str,
+        *,
+        rows: int,
+        get_s: float,
+        run_s: float,
+        put_s: float,
+        viewed_bytes: int,
+        copied_bytes: int,
+        failed: bool,
+    ) -> None:
+        """One call of a worker's method. Names over 120 bytes are cut; beyond 255 names, they count as "(other)"."""
+    def census(self) -> list[dict[str, Any]]:
+        """By partition: name; rows that are ready (have every field of it), partial, empty; consumed: task -> rows
+        handed out since its reset, cleared ones included."""
 
 def claim_clock() -> float:
     """Seconds on the clock of claims (CLOCK_BOOTTIME)."""

@@ -6,6 +6,7 @@ Imports neither torch nor Ray: every command but ``serve`` and ``bench`` answers
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import threading
@@ -15,8 +16,9 @@ from datetime import datetime
 from typing import Any
 
 from transferqueue import logs
-from transferqueue.config import format_size
+from transferqueue.config import format_size, read_environment
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+from transferqueue.metrics.endpoint import read_address
 from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.names import new_session_name
@@ -68,6 +70,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     stats.add_argument("--session", help="which (default: the only one)")
     stats.set_defaults(run=_stats)
+
+    config = commands.add_parser(
+        "config",
+        help="the configuration, and where each value comes from",
+        description="The configuration of a session for a process that joins it from here; without a session, what "
+        "init() would create. Sources: the default, an environment variable, or for the session's keys what its "
+        "creator had them from (init argument, configuration mapping, ...).",
+    )
+    config.add_argument("--session", help="which (default: the one that TRANSFERQUEUE_SESSION names, else none)")
+    config.add_argument("--json", action="store_true", help="for programs")
+    config.set_defaults(run=_config)
 
     inspect = commands.add_parser("inspect", help="rows, fields and keys of one partition")
     inspect.add_argument("partition")
@@ -127,6 +140,8 @@ def _serve(arguments: argparse.Namespace) -> int:
                 f"serving session {session.name}; other processes join with TRANSFERQUEUE_SESSION={session.name}",
                 flush=True,
             )
+            if (address := read_address(session.attachment.paths)) is not None:
+                print(f"metrics at http://{address}/metrics", flush=True)
             while not asked_to_stop.wait(1.0):
                 if session.attachment.store.ended:
                     break
@@ -199,6 +214,22 @@ def _stats(arguments: argparse.Namespace) -> int:
         for client in clients
     ]
     show_table(["client pid", "state", "leases", "leased", "pending", "age"], rows)
+    return 0
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    from transferqueue.config_report import report
+
+    found = report(arguments.session or read_environment()[0])
+    if arguments.json:
+        print(json.dumps(found.to_plain(), indent=2))
+        return 0
+    if found.session is None:
+        print("no session: what init() would create here")
+    else:
+        adopted = f", adopted by pid {found.adopter_pid}" if found.adopter_pid is not None else ""
+        print(f"session {found.session}, created by pid {found.creator_pid}{adopted}")
+    show_table(["key", "value", "of the", "source"], found.rows())
     return 0
 
 

@@ -107,6 +107,25 @@ def _count(value: Any, name: str) -> int:
     return count
 
 
+def _optional_flag(value: Any, name: str) -> bool | None:
+    return None if value is None or value in ("", "auto") else _flag(value, name)
+
+
+def _optional_port(value: Any, name: str) -> int | None:
+    if value is None or value == "":
+        return None
+    port = _count(value, name)
+    if port > 65535:
+        raise ValueError(f"{name} must be a TCP port, 0 to 65535, not {value!r}")
+    return port
+
+
+def _host(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} must be an address or a host name such as '127.0.0.1' or '::1', not {value!r}")
+    return value.strip().removeprefix("[").removesuffix("]")
+
+
 def _read_mode(value: Any, name: str) -> str:
     if value not in READ_MODES:
         raise ValueError(f"{name} must be one of {', '.join(READ_MODES)}; not {value!r}")
@@ -182,6 +201,28 @@ class ServiceConfig:
 
 
 @dataclass(frozen=True)
+class MetricsConfig:
+    """`Config` says what its keys mean."""
+
+    enabled: bool | None = _key(
+        _optional_flag, None, "whether the service serves Prometheus metrics over HTTP; none: if metrics.port is set"
+    )
+    port: int | None = _key(
+        _optional_port, None, "TCP port of the metrics; 0 (or none, with metrics.enabled): one that is free"
+    )
+    host: str = _key(
+        _host,
+        "127.0.0.1",
+        "address that the metrics listen on, IPv4 or IPv6; '0.0.0.0' or '::' lets other machines read them",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether metrics are to be served."""
+        return self.port is not None if self.enabled is None else self.enabled
+
+
+@dataclass(frozen=True)
 class ControllerConfig:
     """`Config` says what its keys mean."""
 
@@ -213,6 +254,7 @@ class Config:
     read: ReadConfig = field(default_factory=ReadConfig)
     put: PutConfig = field(default_factory=PutConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     allow_pickle: bool = _key(
@@ -363,6 +405,7 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
         read=group(ReadConfig, "read."),
         put=group(PutConfig, "put."),
         service=group(ServiceConfig, "service."),
+        metrics=group(MetricsConfig, "metrics."),
         controller=group(ControllerConfig, "controller."),
         logging=group(LoggingConfig, "logging."),
         allow_pickle=values["allow_pickle"],

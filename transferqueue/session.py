@@ -22,11 +22,11 @@ from transferqueue.config import (
     Config,
     build_config,
     explicit_values,
-    given_values,
     process_keys,
     read_environment,
     values_not_taken,
 )
+from transferqueue.config_sources import Given
 from transferqueue.errors import ClosedError, SessionNotFoundError
 from transferqueue.samplers.registry import describe_sampler
 from transferqueue.service import StorageService
@@ -35,6 +35,7 @@ from transferqueue.storage.attachment import attach as attach_to
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.janitor import ensure_janitor
 from transferqueue.storage.names import SessionPaths, check_session_name, new_session_name
+from transferqueue.storage.origin import read_origin, write_origin
 from transferqueue.storage.session_dir import is_in_use, remove_dead_sessions, remove_if_dead
 from transferqueue.waiting import deadline, is_over
 
@@ -53,12 +54,16 @@ class Session:
         name: unique among this user's sessions on this machine.
         config: the session's configuration with this process's own choices.
         creator: whether closing it here ends it for everybody.
+        config_sources: dotted key -> where its value comes from: ``default``, ``init argument``, ...
     """
 
-    def __init__(self, attachment: Attachment, config: Config, *, creator: bool) -> None:
+    def __init__(
+        self, attachment: Attachment, config: Config, *, creator: bool, sources: Mapping[str, str] | None = None
+    ) -> None:
         self.name = attachment.paths.name
         self.config = config
         self.creator = creator
+        self.config_sources = dict(sources or {})
         self.attachment = attachment
         self.service = StorageService(attachment.paths, attachment.store, config)
         self._client: TransferQueueClient | None = None
@@ -181,8 +186,8 @@ def init(
         StorageFullError: the machine has too little room for ``storage.size``; both sizes are named.
     """
     explicit = explicit_values(config, overrides)
-    given = given_values(config, overrides)
-    build_config(given)  # refuses bad values before anything is made
+    given = Given.by(config, overrides)
+    build_config(given.values)  # refuses bad values before anything is made
     if session is not None:
         check_session_name(session)
     with _process.guard:
@@ -246,7 +251,7 @@ def _attach_now(name: str) -> Session:
                 )
             return current
         _leave_ended_session()
-        return _take_over(_join(name, given_values(None, {})))
+        return _take_over(_join(name, Given.by(None, {})))
 
 
 def current_session() -> Session:
@@ -352,7 +357,7 @@ def _withdraw(name: str) -> None:
     cluster.forget_session(name)
 
 
-def _create(name: str, given: Mapping[str, Any]) -> Session:
+def _create(name: str, given: Given) -> Session:
     session = _try_create(name, given)
     if session is None:
         raise SessionNotFoundError(
@@ -362,25 +367,28 @@ def _create(name: str, given: Mapping[str, Any]) -> Session:
     return session
 
 
-def _try_create(name: str, given: Mapping[str, Any]) -> Session | None:
-    config = build_config(given)
-    attachment = create_session(name, config)
-    return None if attachment is None else Session(attachment, config, creator=True)
+def _try_create(name: str, given: Given) -> Session | None:
+    config = build_config(given.values)
+    sources = given.of_creator()
+    attachment = create_session(name, config, sources)
+    return None if attachment is None else Session(attachment, config, creator=True, sources=sources)
 
 
-def _join(name: str, given: Mapping[str, Any]) -> Session:
+def _join(name: str, given: Given) -> Session:
     attachment = attach_to(name)
     own = set(process_keys())
     try:
         base = build_config(attachment.description.config)
-        config = build_config({key: value for key, value in given.items() if key in own}, base)
-        return Session(attachment, config, creator=False)
+        config = build_config({key: value for key, value in given.values.items() if key in own}, base)
+        origin = read_origin(attachment.paths)
+        sources = given.of_joiner(origin.sources, adopted=origin.adopter_pid is not None)
+        return Session(attachment, config, creator=False, sources=sources)
     except BaseException:
         attachment.detach()
         raise
 
 
-def _open_named(name: str, given: Mapping[str, Any], *, adopt: bool) -> Session:
+def _open_named(name: str, given: Given, *, adopt: bool) -> Session:
     """Joins the session of that name, takes it over when its processes are all dead, creates it when there is none."""
     paths = SessionPaths.of(name)
     for _ in range(_MAX_TRIES):
@@ -397,11 +405,15 @@ def _open_named(name: str, given: Mapping[str, Any], *, adopt: bool) -> Session:
             continue  # somebody else was quicker
         # Of several that find it dead at once, the one that gets the service is its new creator.
         session.creator = session.service.start() and dead
+        if session.creator:
+            creators = read_origin(paths).sources
+            write_origin(paths, creators, adopter_pid=os.getpid())
+            session.config_sources = given.of_joiner(creators, adopted=True)
         return session
     return _create(name, given)
 
 
-def _open_cluster_session(given: Mapping[str, Any]) -> Session:
+def _open_cluster_session(given: Given) -> Session:
     """Joins the session registered for this node, or creates and registers one."""
     for _ in range(_MAX_TRIES):
         registered = cluster.find_session()

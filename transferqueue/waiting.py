@@ -120,14 +120,21 @@ def wait_until(
     Raises:
         what `too_late` makes: the deadline passed.
     """
+    began_s: float | None = None
     while True:
         over = is_over(until_s)
         sleep = Sleep.before_look(store, partition, until_s, longest_s)
         result = look()
         if result is not None:
+            if began_s is not None:
+                store.count_wait(time.monotonic() - began_s, for_room=False, timed_out=False)
             return result
         if over or is_over(until_s):
+            if began_s is not None:  # else nobody waited: a timeout of 0 asks for one look
+                store.count_wait(time.monotonic() - began_s, for_room=False, timed_out=True)
             raise too_late()
+        if began_s is None:
+            began_s = time.monotonic()
         soon_s = changes_in_s()
         yield sleep if soon_s is None else replace(sleep, longest_s=min(sleep.longest_s, soon_s))
 

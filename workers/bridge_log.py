@@ -1,4 +1,4 @@
-"""One line per bridged call, at INFO."""
+"""What a bridged call did: counted in the session, where its metrics find it, and one line in the log, at INFO."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.read_report import ReadReport
 from transferqueue.workers.ranks import rank_of
+
+if TYPE_CHECKING:
+    from transferqueue.client import TransferQueueClient
 
 logger = logging.getLogger("transferqueue.bridge")
 
@@ -19,22 +22,47 @@ _PARTITIONS_SHOWN = 3
 
 @dataclass
 class CallLog:
-    """What a call with metadata did; filled in as it goes, written once at its end."""
+    """What a call with metadata did; filled in as it goes, written once at its end.
+
+    Attributes:
+        client: of the session that the call is about; None: of none, as its batches are empty.
+        read_s: from metadata to TensorDicts, waiting included.
+        done: the call ended without an error.
+    """
 
     method: str
-    rank: int
+    owner: object
     metas: Sequence[Any]
+    client: TransferQueueClient | None = None
     reads: list[ReadReport] = field(default_factory=list)
+    read_s: float = 0.0
     method_s: float = 0.0
     write_back_s: float = 0.0
+    done: bool = False
 
-    def write(self) -> None:
+    def finish(self) -> None:
+        """Counts the call, and writes its line where somebody wants it."""
+        if self.client is not None:
+            self.client.count_method(
+                self.method,
+                rows=self.metas[0].size,
+                get_s=self.read_s,
+                run_s=self.method_s,
+                put_s=self.write_back_s,
+                viewed_bytes=sum(read.bytes_viewed for read in self.reads),
+                copied_bytes=sum(read.bytes_copied for read in self.reads),
+                failed=not self.done,
+            )
+        if logger.isEnabledFor(logging.INFO):
+            self._write()
+
+    def _write(self) -> None:
         reads = self.reads
         logger.info(
             "%s rank=%d pid=%d partition=%s rows=%d viewed=%dB copied=%dB resolve=%.6fs wait=%.6fs method=%.6fs "
             "write_back=%.6fs",
             self.method,
-            self.rank,
+            rank_of(self.owner),
             os.getpid(),
             partition_text(self.metas),
             self.metas[0].size,
@@ -47,12 +75,10 @@ class CallLog:
         )
 
 
-def start_log(method: str, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallLog | None:
-    """None where nothing would be written."""
-    if not logger.isEnabledFor(logging.INFO):
-        return None
+def start_log(method: str, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallLog:
+    """For a call with these arguments, which begins now."""
     metas = [value for value in (*args, *kwargs.values()) if isinstance(value, (BatchMeta, KVBatchMeta))]
-    return CallLog(method, rank_of(owner), metas)
+    return CallLog(method, owner, metas)
 
 
 def partition_text(metas: Sequence[Any]) -> str:

@@ -87,48 +87,53 @@ def bridged_call(
             output = yield function, function, tuple(filled_args), filled_kwargs
         finally:
             current_outputs.reset(token)
-        if log is not None:
             log.method_s = time.perf_counter() - started_s
         if not is_bridged(output):
+            log.done = True
             yield _last(output)
             return
         result = MethodOutput(output, target.meta.size, target.rows.schemas, lambda: f"{method} on {_rank_text(owner)}")
         del output
         if not write_back.collects(owner):
+            log.done = True
             yield _last(type(target.meta)())
             return
         started_s = time.perf_counter()
-        rows = yield from _stored(target, result, outputs)
-        if log is not None:
+        try:
+            rows = yield from _stored(target, result, outputs)
+        finally:
             log.write_back_s = time.perf_counter() - started_s
-        yield _last(_same_kind(target.meta, rows, result.extra_info))
+        last = _last(_same_kind(target.meta, rows, result.extra_info))
+        log.done = True
+        yield last
     finally:
         if outputs is not None:
             outputs.close()
-        if log is not None:
-            log.write()
+        log.finish()
 
 
 def _last(result: Any) -> _Last:
     return None, None, (result,), {}
 
 
-def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog | None) -> Generator[Step, Any, Input]:
+def _read(meta: BatchMeta | KVBatchMeta, method: str, log: CallLog) -> Generator[Step, Any, Input]:
     if meta.size == 0 and not meta.session:
         # An empty batch that no client made: there is nothing to look up, and no session to ask.
         rows = meta if isinstance(meta, BatchMeta) else BatchMeta()
         return Input(meta, None, rows, _with_extra_info(new_batch({}, 0), meta, method))
     client = session_client.client_for(meta)
-    if isinstance(meta, BatchMeta):
-        rows = meta
-    else:
-        started_s = time.perf_counter()
-        rows = yield rows_of_keys, async_rows_of_keys, (client, meta), {}
-        if log is not None:
+    log.client = log.client or client
+    started_s = time.perf_counter()
+    try:
+        if isinstance(meta, BatchMeta):
+            rows = meta
+        else:
+            rows = yield rows_of_keys, async_rows_of_keys, (client, meta), {}
             log.reads.append(ReadReport(resolve_s=time.perf_counter() - started_s))
-    batch, report = yield client.get_data_with_report, client.async_get_data_with_report, (rows,), {}
-    if log is not None:
+        batch, report = yield client.get_data_with_report, client.async_get_data_with_report, (rows,), {}
         log.reads.append(report)
+    finally:
+        log.read_s += time.perf_counter() - started_s
     return Input(meta, client, rows, _with_extra_info(batch, meta, method))
 
 

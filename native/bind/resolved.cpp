@@ -109,7 +109,9 @@ void bind_resolved(nb::module_& module) {
            nb::arg("destination_nbytes"))
       .def("row_nbytes", &row_nbytes, nb::arg("field"), nb::arg("pieces").noconvert())
       .def("column_bytes", &column_bytes, nb::arg("field"), nb::arg("block"))
-      .def("release", nogil(&Resolved::release));
+      .def("release", nogil(&Resolved::release))
+      .def("finish", nogil(&Resolved::finish))
+      .def("count", &Resolved::count, nb::arg("viewed_nbytes"), nb::arg("copied_nbytes"));
 }
 
 }  // namespace tq::bind

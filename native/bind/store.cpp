@@ -135,6 +135,7 @@ void bind_store(nb::module_& module) {
   bind_store_claims(store);
   bind_store_service(store);
   bind_store_checkpoint(store);
+  bind_store_counters(store);
 }
 
 }  // namespace tq::bind

@@ -11,12 +11,23 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
     ("_native", "errors"),
-    ("config", "config_page", "logs", "read_report", "session_stats", "tag_maps", "metadata", "samplers", "text_table"),
+    (
+        "config",
+        "config_page",
+        "config_sources",
+        "logs",
+        "read_report",
+        "session_stats",
+        "tag_maps",
+        "metadata",
+        "samplers",
+        "text_table",
+    ),
     ("codec", "storage"),
-    ("service", "allocation", "claims", "waiting", "checkpoint"),
+    ("service", "allocation", "claims", "waiting", "checkpoint", "metrics"),
     ("client", "aio"),
     ("session", "cluster"),
-    ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli"),
+    ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli", "config_report", "endpoints"),
     ("compat",),
 )
 RAY_MODULES = (

@@ -27,7 +27,7 @@ def source_files() -> set[str]:
         f"{target}/{path.relative_to(ROOT / folder)}"
         for folder, target in FOLDERS.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".yaml", ".egg-info") or path.name == "py.typed"
+        if path.suffix in (".py", ".pyi", ".yaml", ".json", ".egg-info") or path.name == "py.typed"
     }
 
 

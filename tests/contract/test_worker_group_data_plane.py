@@ -12,6 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
 from tests.contract.batch_workers import Plain, Stage, anonymous_kib
+from tests.support.scrape import scrape
 from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, WorkerError
 from transferqueue.conversions import batch_meta2kv_batch_meta, kv_batch_meta2batch_meta
 from transferqueue.errors import FieldNotReadyError, SchemaMismatchError, SessionNotFoundError, StaleMetadataError
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def session(ray_cluster: Any) -> Iterator[Any]:
-    opened = tq.init(**{"storage.size": "512MiB"})
+    opened = tq.init(**{"storage.size": "512MiB", "metrics.port": 0})
     try:
         yield opened
     finally:
@@ -66,6 +67,28 @@ def column(client: Any, meta: BatchMeta, name: str) -> list[Any]:
 
 def test_ranks_find_the_session_in_their_environment(group: RayWorkerGroup, session: Any) -> None:
     assert {name for _, name in group.environment()} == {session.name}
+
+
+def test_every_method_has_figures_of_all_ranks(group: RayWorkerGroup, client: Any) -> None:
+    address = tq.get_metrics_endpoint()
+    before = scrape(address)
+    method = "Stage.plus_one"
+    group.plus_one(rows_of(client, 8))
+    with pytest.raises(WorkerError):
+        group.short(rows_of(client, 8))
+    after = scrape(address)
+
+    def grown(name: str, **labels: str) -> float:
+        key = (f"transferqueue_{name}", frozenset(labels.items()))
+        return after.samples[key] - before.samples.get(key, 0.0)
+
+    assert grown("bridge_calls_total", method=method, outcome="ok") == 4
+    assert grown("bridge_calls_total", method=method, outcome="failed") == 0
+    assert grown("bridge_rows_total", method=method) == 8
+    for phase in ("get", "run", "put"):
+        assert grown("bridge_seconds_total", method=method, phase=phase) > 0
+    assert sum(grown("bridge_bytes_total", method=method, how=how) for how in ("viewed", "copied")) > 8 * 8
+    assert grown("bridge_calls_total", method="Stage.short", outcome="failed") >= 1
 
 
 @pytest.mark.parametrize("rows", [10, 4, 2])

@@ -64,6 +64,30 @@ class ClientCore:
         self._closed = True
         self._async_runner.close()
 
+    def count_method(
+        self,
+        method: str,
+        *,
+        rows: int,
+        get_s: float,
+        run_s: float,
+        put_s: float,
+        viewed_bytes: int,
+        copied_bytes: int,
+        failed: bool,
+    ) -> None:
+        """Counts one call of a worker's method for the session's metrics. Also on a closed client; never raises."""
+        self._store.count_method(
+            method,
+            rows=rows,
+            get_s=get_s,
+            run_s=run_s,
+            put_s=put_s,
+            viewed_bytes=viewed_bytes,
+            copied_bytes=copied_bytes,
+            failed=failed,
+        )
+
     def _open(self) -> Store:
         """The store, for the call that begins now."""
         if self.closed:

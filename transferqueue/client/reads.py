@@ -162,7 +162,7 @@ class ReadCalls(ConsumptionCalls):
         self, resolved: Resolved, fields: Sequence[str], mode: str, layout: str = STORED
     ) -> tuple[TensorDict, int, int]:
         try:
-            return decode(
+            decoded = decode(
                 resolved,
                 mode=mode,
                 copy_below=self._config.read.copy_below,
@@ -170,9 +170,12 @@ class ReadCalls(ConsumptionCalls):
                 fields=fields,
                 layout=layout,
             )
-        finally:
-            # Views hold leases of their own; what was copied needs none.
+        except BaseException:
             resolved.release()
+            raise
+        # Views hold leases of their own; what was copied needs none.
+        resolved.finish()
+        return decoded
 
     def _empty(self, metadata: BatchMeta, names: Sequence[str]) -> TensorDict:
         unknown = [name for name in names if not metadata.has_field(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -145,16 +146,21 @@ class WriteCalls(ReadCalls):
         except StorageFullError as error:
             if _never(error, nbytes):
                 raise
+        began_s = time.monotonic()
         if timeout is None:
             until_s = deadline(self._config.put.timeout_s)
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
             try:
-                return self._store.reserve(nbytes, 0.0, ahead)
+                reservation = self._store.reserve(nbytes, 0.0, ahead)
             except StorageFullError as error:
                 if over or _never(error, nbytes):
+                    self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=True)
                     raise
+            else:
+                self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=False)
+                return reservation
             yield sleep
 
     def _target(self, metadata: BatchMeta, partition_id: str | None, what: str) -> str:

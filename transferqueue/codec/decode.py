@@ -88,6 +88,7 @@ def decode(
     if general is None:
         return batch, plain.viewed_nbytes, plain.copied_nbytes
     rows = general.rows
+    resolved.count(rows.viewed_nbytes, rows.copied_nbytes)
     return batch, plain.viewed_nbytes + rows.viewed_nbytes, plain.copied_nbytes + rows.copied_nbytes
 
 

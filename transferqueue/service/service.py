@@ -15,6 +15,7 @@ from transferqueue import _native
 from transferqueue.config import Config
 from transferqueue.errors import ClosedError, SessionNotFoundError, TransferQueueError
 from transferqueue.logs import get_logger
+from transferqueue.metrics.endpoint import MetricsEndpoint
 from transferqueue.service.coalescer import Coalescer
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.session_lock import SessionLock
@@ -43,6 +44,7 @@ class StorageService:
         self._thread: threading.Thread | None = None
         self._lock: SessionLock | None = None
         self._next_look_s = 0.0
+        self._metrics = MetricsEndpoint(paths, store, config.metrics)
         self.reaped = 0
         # Of every process, whoever runs the rest of the service: only the reader knows what it reads again.
         self._coalescer = Coalescer(store, config.service.coalesce_after)
@@ -73,6 +75,7 @@ class StorageService:
                 target=self._run, args=(self._stopping,), name="transferqueue-service", daemon=True
             )
             self._thread.start()
+            self._metrics.start()
             return True
 
     def start_if_missing(self) -> None:
@@ -90,6 +93,7 @@ class StorageService:
             self._next_look_s = float("inf")
             if thread is not None and thread is not threading.current_thread():
                 thread.join()
+            self._metrics.stop()
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
@@ -138,6 +142,7 @@ class StorageService:
         # The thread stayed in the parent; the inherited descriptor would keep the parent's lock alive after its death.
         self._guard = threading.Lock()
         self._coalescer.continue_in_child()
+        self._metrics.continue_in_child()
         self._thread = None
         self._left_to_populate_bytes = 0
         self._next_look_s = time.monotonic() + _NOTICE_S

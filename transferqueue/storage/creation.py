@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from transferqueue import _native
 from transferqueue.config import Config, format_size, process_keys
@@ -12,6 +13,7 @@ from transferqueue.logs import get_logger
 from transferqueue.samplers.registry import describe_sampler
 from transferqueue.storage.attachment import Attachment, remove_quietly
 from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths
+from transferqueue.storage.origin import write_origin
 from transferqueue.storage.segments import create_segments
 from transferqueue.storage.session_dir import (
     SessionDescription,
@@ -82,8 +84,8 @@ def warn_about_overcommit() -> None:
         )
 
 
-def create_session(name: str, config: Config) -> Attachment | None:
-    """Makes session `name` and attaches to it; None when the name is taken.
+def create_session(name: str, config: Config, sources: Mapping[str, str] | None = None) -> Attachment | None:
+    """Makes session `name` and attaches to it; None when the name is taken. `sources`: where the values come from.
 
     Raises:
         StorageFullError: too little room, with both sizes.
@@ -98,6 +100,7 @@ def create_session(name: str, config: Config) -> Attachment | None:
         return None
     try:
         write_description(paths, description, hidden=True)
+        write_origin(paths, sources or {})
         store = _formatted_store(paths, config)
     except BaseException:
         remove_quietly(paths, lock)

@@ -76,6 +76,16 @@ class SessionPaths:
         return f"{self.directory}/service.lock"
 
     @property
+    def origin(self) -> str:
+        """Where the configuration comes from, and who took the session over."""
+        return f"{self.directory}/origin.json"
+
+    @property
+    def metrics_endpoint(self) -> str:
+        """Where the service says at which address it serves metrics."""
+        return f"{self.directory}/metrics.json"
+
+    @property
     def janitor_lock(self) -> str:
         return f"{self.directory}/janitor.lock"
 

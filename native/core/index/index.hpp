@@ -265,6 +265,13 @@ class Index {
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };
   std::vector<PartitionStats> partition_stats();
+  // Rows by what they have: every field that some row of the partition has, some of them, none.
+  struct PartitionCensus {
+    std::string name;
+    std::int64_t ready = 0, partial = 0, empty = 0;
+    std::vector<std::pair<std::string, std::int64_t>> consumed;  // by task: rows handed out since its reset, cleared ones too
+  };
+  std::vector<PartitionCensus> census();  // one look at every run, not at every row
   // Bytes pending per owner, ascending; owners that have nothing reserved are left out, those that have it ahead only are not.
   std::vector<std::pair<OwnerId, std::uint64_t>> pending_by_owner();
   // Where these blocks lie, published or retired; an empty span where the block is neither.

@@ -38,6 +38,7 @@ ControlSegment::ControlSegment(int fd, const std::string& session) : session_(se
   const std::string name = segment_name(SegmentKind::control, session);
   check_header(fd, SegmentKind::control, session, control_bytes);
   mapping_ = SharedMapping(fd, 0, control_bytes, Access::read_write, name);
+  counters_ = Counters(at().stripes, at().methods);
   // Acquire: everything that format wrote before the magic.
   if (at().header.magic.load(std::memory_order_acquire) != layout::magic) {
     throw Error(ErrorCode::corrupt, "the " + name + " was never finished by its creator");

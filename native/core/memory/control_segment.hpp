@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/memory/counters.hpp"
 #include "core/memory/segment.hpp"
 #include "core/types.hpp"
 
@@ -38,14 +39,13 @@ class ControlSegment {
   layout::RobustLock& task_lock(PartitionId id, const std::string& task) noexcept;  // by hash: a collision only serialises
 
   std::atomic<std::uint64_t>& handovers() noexcept { return at().handovers.value; }
-  // Statistics: relaxed adds, nothing is decided by them.
-  std::atomic<std::uint64_t>& puts() noexcept { return at().puts.value; }
-  std::atomic<std::uint64_t>& gets() noexcept { return at().gets.value; }
+  Counters& counters() noexcept { return counters_; }
 
  private:
   layout::ControlLayout& at() const noexcept { return *reinterpret_cast<layout::ControlLayout*>(mapping_.data()); }
   std::string session_;
   SharedMapping mapping_;
+  Counters counters_;
 };
 
 }  // namespace tq

@@ -7,21 +7,22 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "core/memory/log_classes.hpp"
 
 namespace tq {
 
 class HoldTimes {
  public:
-  static constexpr unsigned sub_bits = 3;
-  static constexpr unsigned class_count = (64 - sub_bits + 1) << sub_bits;
+  using Classes = LogClasses<3>;
+  static constexpr unsigned class_count = Classes::count;
 
-  static constexpr unsigned class_of(std::uint64_t nanoseconds) noexcept;
+  static constexpr unsigned class_of(std::uint64_t nanoseconds) noexcept { return Classes::class_of(nanoseconds); }
   // The longest time of a class.
-  static constexpr std::uint64_t longest_of(unsigned index) noexcept;
+  static constexpr std::uint64_t longest_of(unsigned index) noexcept { return Classes::largest_of(index); }
 
   void add(std::uint64_t nanoseconds) noexcept {
     std::atomic<std::uint64_t>& count = counts_[class_of(nanoseconds)];
@@ -36,19 +37,5 @@ class HoldTimes {
  private:
   std::array<std::atomic<std::uint64_t>, class_count> counts_{};
 };
-
-constexpr unsigned HoldTimes::class_of(std::uint64_t nanoseconds) noexcept {
-  constexpr std::uint64_t exact = 1u << sub_bits;  // times below this have a class each
-  if (nanoseconds < exact) return static_cast<unsigned>(nanoseconds);
-  const unsigned shift = static_cast<unsigned>(std::bit_width(nanoseconds)) - 1 - sub_bits;
-  return ((shift + 1) << sub_bits) + static_cast<unsigned>((nanoseconds >> shift) & (exact - 1));
-}
-
-constexpr std::uint64_t HoldTimes::longest_of(unsigned index) noexcept {
-  constexpr unsigned exact = 1u << sub_bits;
-  if (index < exact) return index;
-  const unsigned shift = (index >> sub_bits) - 1;
-  return ((std::uint64_t{exact + (index & (exact - 1))} + 1) << shift) - 1;
-}
 
 }  // namespace tq

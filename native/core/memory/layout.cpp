@@ -24,6 +24,8 @@ std::uint64_t fingerprint() noexcept {
       sizeof(ControlLayout),
       offsetof(ControlLayout, write_gate),
       offsetof(ControlLayout, partition_words),
+      offsetof(ControlLayout, stripes),
+      offsetof(ControlLayout, methods),
       sizeof(TableLayout),
       max_slots,
       sizeof(PayloadLayout),

@@ -44,15 +44,45 @@ struct alignas(64) RobustLock {
   std::atomic<std::int32_t> holder_pid;  // 0: nobody. Relaxed: it is printed, never decided upon
 };
 
+// Counters of the statistics: see counters.hpp for who adds to them and why all of it is relaxed.
+// One latency: the sum and how often each class of times occurred, class by class; the count is the sum of the classes.
+inline constexpr std::size_t latency_class_count = 55;
+struct LatencyLayout {
+  std::atomic<std::uint64_t> sum_ns;
+  std::atomic<std::uint64_t> counts[latency_class_count];
+};
+// One stripe, a page: the processes whose pid falls on it add here.
+//   0 | latencies [8], 448 bytes each | 3584 | counters [64], 8 bytes each | 4096
+inline constexpr std::size_t latency_count = 8;
+inline constexpr std::size_t counter_count = 64;
+struct alignas(4096) CounterStripe {
+  LatencyLayout latencies[latency_count];
+  std::atomic<std::uint64_t> counters[counter_count];
+};
+inline constexpr std::size_t stripe_count = 64;
+// What was measured of one method of a worker, by name; an entry belongs to its name for the life of the session.
+//   0 | state | 4 | bytes of the name | 8 | name [120] | 128 | figures [16], 8 bytes each | 256
+// state: 0 free -> 1 (compare-and-swap: its taker writes the name) -> 2 (release: the name stands)
+inline constexpr std::size_t method_name_bytes = 120;
+inline constexpr std::size_t method_figure_count = 16;
+struct alignas(64) MethodLayout {
+  std::atomic<std::uint32_t> state;
+  std::uint32_t name_nbytes;
+  char name[method_name_bytes];
+  std::atomic<std::uint64_t> figures[method_figure_count];
+};
+inline constexpr std::size_t method_count = 256;
+
 inline constexpr std::size_t task_lock_count = 64;
 inline constexpr std::size_t partition_word_count = 1024;  // by id modulo; a collision is a spurious wake, never a lost one
 
 // Control segment.
 //      0 | SegmentHeader
 //     64 | payload bytes, step bytes, pid namespace: constant | ended (0, then 1 for ever)
-//    128 | next owner id | 192 | lease hand-overs | 256 | puts | 320 | gets | 384 | session word
-//    448 | write gate    | 512 | task locks [64] | 4608 | partition words [1024], 4 bytes each
-//   8704 | growth lock   | 8768 | end
+//    128 | next owner id | 192 | lease hand-overs | 256 | session word
+//    320 | write gate    | 384 | task locks [64] | 4480 | partition words [1024], 4 bytes each
+//   8576 | growth lock   | 8640 | zero
+//  12288 | counter stripes [64], a page each | 274432 | methods [256], 256 bytes each | 339968 | end
 // The partition words are packed: they are bumped once a commit, which costs far more than a shared line.
 struct ControlLayout {
   SegmentHeader header;
@@ -62,13 +92,13 @@ struct ControlLayout {
   std::atomic<std::uint32_t> ended;
   Line64 next_owner;     // the last owner id handed out; ids start at 1
   Line64 handovers;      // lease files written by fork() for a child so far: see lease_directory.hpp
-  Line64 puts;           // counters of the statistics: relaxed
-  Line64 gets;
   Line32 session_word;   // futex: bumped by every commit
   RobustLock write_gate;
   RobustLock task_locks[task_lock_count];
   std::atomic<std::uint32_t> partition_words[partition_word_count];  // futexes
   RobustLock growth_lock;
+  CounterStripe stripes[stripe_count];
+  MethodLayout methods[method_count];
 };
 
 // Block table: one word a slot.

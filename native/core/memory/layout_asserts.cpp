@@ -21,20 +21,28 @@ static_assert(offsetof(SegmentHeader, zero) == 40);
 static_assert(sizeof(Line64) == 64 && sizeof(Line32) == 64);
 static_assert(sizeof(RobustLock) == 64 && alignof(RobustLock) == 64);
 
-static_assert(std::is_standard_layout_v<ControlLayout> && sizeof(ControlLayout) == 8768);
+static_assert(std::is_standard_layout_v<LatencyLayout> && sizeof(LatencyLayout) == 448);
+static_assert(std::is_standard_layout_v<CounterStripe> && sizeof(CounterStripe) == 4096);
+static_assert(offsetof(CounterStripe, counters) == 3584);
+static_assert(std::is_standard_layout_v<MethodLayout> && sizeof(MethodLayout) == 256);
+static_assert(offsetof(MethodLayout, name_nbytes) == 4);
+static_assert(offsetof(MethodLayout, name) == 8);
+static_assert(offsetof(MethodLayout, figures) == 128);
+
+static_assert(std::is_standard_layout_v<ControlLayout> && sizeof(ControlLayout) == 339968);
 static_assert(offsetof(ControlLayout, payload_bytes) == 64);
 static_assert(offsetof(ControlLayout, step_bytes) == 72);
 static_assert(offsetof(ControlLayout, pid_namespace) == 80);
 static_assert(offsetof(ControlLayout, ended) == 88);
 static_assert(offsetof(ControlLayout, next_owner) == 128);
 static_assert(offsetof(ControlLayout, handovers) == 192);
-static_assert(offsetof(ControlLayout, puts) == 256);
-static_assert(offsetof(ControlLayout, gets) == 320);
-static_assert(offsetof(ControlLayout, session_word) == 384);
-static_assert(offsetof(ControlLayout, write_gate) == 448);
-static_assert(offsetof(ControlLayout, task_locks) == 512);
-static_assert(offsetof(ControlLayout, partition_words) == 4608);
-static_assert(offsetof(ControlLayout, growth_lock) == 8704);
+static_assert(offsetof(ControlLayout, session_word) == 256);
+static_assert(offsetof(ControlLayout, write_gate) == 320);
+static_assert(offsetof(ControlLayout, task_locks) == 384);
+static_assert(offsetof(ControlLayout, partition_words) == 4480);
+static_assert(offsetof(ControlLayout, growth_lock) == 8576);
+static_assert(offsetof(ControlLayout, stripes) == 12288);
+static_assert(offsetof(ControlLayout, methods) == 274432);
 
 static_assert(std::is_standard_layout_v<TableLayout> && sizeof(TableLayout) == 128);
 static_assert(offsetof(TableLayout, backed_slots) == 64);

@@ -69,10 +69,13 @@ void format(layout::RobustLock& lock) {
   lock.holder_pid.store(0, std::memory_order_relaxed);
 }
 
-void lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted, bool* died) {
+std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted,
+                              bool* died) {
   using Clock = std::chrono::steady_clock;
   int result = ::pthread_mutex_trylock(&lock.mutex);
-  if (result == EBUSY) result = spin(lock);
+  const bool was_busy = result == EBUSY;
+  const auto asked = was_busy ? Clock::now() : Clock::time_point();
+  if (was_busy) result = spin(lock);
   if (result == EBUSY) {
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
     do {
@@ -101,6 +104,7 @@ void lock(layout::RobustLock& lock, double timeout_s, const std::string& what, I
   if (result == ENOTRECOVERABLE) throw Error(ErrorCode::corrupt, "the " + what + " is beyond repair: end the session");
   if (result != 0) throw Error::system("cannot take the " + what, result);
   lock.holder_pid.store(::getpid(), std::memory_order_relaxed);
+  return was_busy ? Clock::now() - asked : std::chrono::nanoseconds(0);
 }
 
 void unlock(layout::RobustLock& lock) noexcept {

@@ -2,6 +2,7 @@
 // Waiting is timed, in slices, so that a stuck holder costs a timeout that names it and a Ctrl-C is seen.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -16,8 +17,9 @@ void format(layout::RobustLock& lock);
 using Interrupted = void (*)();
 // Error(timeout) naming `what` and the holder's pid after timeout_s. A lock whose holder died is taken over and repaired
 // (`died`, when given, tells). The calling thread owns it; another thread cannot unlock it.
-void lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted = nullptr,
-          bool* died = nullptr);
+// Returns how long that took: 0, without a look at the clock, where it was free.
+std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const std::string& what,
+                              Interrupted interrupted = nullptr, bool* died = nullptr);
 void unlock(layout::RobustLock& lock) noexcept;
 
 }  // namespace tq::robust_lock

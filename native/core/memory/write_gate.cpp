@@ -9,16 +9,20 @@
 namespace tq {
 
 RobustWriteGate::RobustWriteGate(std::shared_ptr<ControlSegment> control, double timeout_s, robust_lock::Interrupted interrupted)
-    : control_(std::move(control)), timeout_s_(timeout_s), interrupted_(interrupted) {}
+    : control_(std::move(control)),
+      what_("write lock of session '" + control_->session() + "'"),
+      timeout_s_(timeout_s),
+      interrupted_(interrupted) {}
 
 void RobustWriteGate::enter() {
-  robust_lock::lock(control_->write_gate(), timeout_s_, "write lock of session '" + control_->session() + "'", interrupted_);
+  control_->counters().took(Latency::lock_wait, robust_lock::lock(control_->write_gate(), timeout_s_, what_, interrupted_));
   entered_ = std::chrono::steady_clock::now();
   TQ_PAUSE_NOTHROW("write_gate.entered");
 }
 
 void RobustWriteGate::leave() noexcept {
   const auto held = std::chrono::steady_clock::now() - entered_;
+  control_->counters().took(Latency::lock_hold, held);
   hold_times_.add(static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(held).count()));
   robust_lock::unlock(control_->write_gate());
 }

@@ -29,6 +29,7 @@ class RobustWriteGate final : public WriteGate {
 
  private:
   const std::shared_ptr<ControlSegment> control_;
+  const std::string what_;  // for messages, made once: every write transaction enters here
   const double timeout_s_;
   const robust_lock::Interrupted interrupted_;
   std::chrono::steady_clock::time_point entered_;  // of the holder: ordered by the lock itself

@@ -23,13 +23,24 @@ std::shared_ptr<ControlSegment> attach_control(const SessionFiles& files) {
   return control;
 }
 
+// What views and answers co-own, which outlive the attachment.
+struct Segments {
+  std::shared_ptr<ControlSegment> control;
+  PayloadSegment payload;
+};
+
+std::shared_ptr<PayloadSegment> attach_payload(const SessionFiles& files, std::shared_ptr<ControlSegment> control) {
+  const std::shared_ptr<Segments> both(new Segments{std::move(control), PayloadSegment(files.payload_fd, files.session)});
+  return {both, &both->payload};
+}
+
 }  // namespace
 
 Attachment::Attachment(const SessionFiles& files)
     : session(files.session),
       lease_path(files.directory + "/leases"),
       control(attach_control(files)),
-      payload(std::make_shared<PayloadSegment>(files.payload_fd, files.session)),
+      payload(attach_payload(files, control)),
       table(files.table_fd, files.session),
       leases(LeaseFile::create(lease_path, control)),
       lease_directory(lease_path, control),
@@ -54,6 +65,7 @@ void Attachment::close() {
 
 void Attachment::after_fork_in_child() noexcept {
   gate.after_fork_in_child();
+  control->counters().after_fork_in_child();
   stock.forget();
   claimed.store(false, std::memory_order_relaxed);  // the parent's, under another lease file
   reopen_.store(true, std::memory_order_release);

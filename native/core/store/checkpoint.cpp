@@ -143,7 +143,7 @@ std::vector<std::shared_ptr<PendingBlock>> Store::reserve_all(const std::vector<
   }
   std::vector<std::shared_ptr<PendingBlock>> blocks(sizes.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
-    blocks[order[i]] = std::make_shared<PendingBlock>(attachment_, reserved.all[i], owner);
+    blocks[order[i]] = std::make_shared<PendingBlock>(attachment_, reserved.all[i], owner, std::chrono::steady_clock::now());
   }
   reserved.all.clear();
   return blocks;

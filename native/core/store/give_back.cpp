@@ -75,6 +75,7 @@ std::vector<std::pair<OwnerId, std::int64_t>> reap_dead(Attachment& attachment, 
     TQ_PAUSE("reap.before_remove");
     attachment.lease_directory.remove(client.owner);  // last: if we die before, the next reaper finds it again
     reaped.emplace_back(client.owner, client.pid);
+    attachment.control->counters().add(Counter::reaped_clients, 1);
   }
   // A store closed while tensors of an allocation were alive leaves its record behind: its lease file went with the last
   // of them, after which nothing of that process opened a transaction. A file is there before its owner's first record.

@@ -9,11 +9,13 @@
 
 namespace tq {
 
-PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner)
+PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner,
+                           TimePoint asked)
     : attachment_(std::move(attachment)),
       give_back_(attachment_->give_back),
       reservation_(reservation),
       owner_(owner),
+      asked_(asked),
       node_(new GiveBackQueue::Node{{reservation.span, reservation.block, owner}}) {}
 
 PendingBlock::~PendingBlock() {
@@ -106,6 +108,11 @@ std::uint32_t PendingBlock::producer_tensors_alive() const {
   const OperationGuard operation;
   const std::lock_guard lock(mutex_);
   return producer_ ? producer_->tensors_alive() : 0;
+}
+
+std::optional<PendingBlock::TimePoint> PendingBlock::asked() const {
+  const std::lock_guard lock(mutex_);
+  return producer_ ? std::nullopt : std::optional(asked_);
 }
 
 void PendingBlock::abandon() {

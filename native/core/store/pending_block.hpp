@@ -1,9 +1,11 @@
 // A pending extent that this process fills and then publishes or gives back.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,9 @@ struct Write {
 // Made before a fork, it belongs to the parent: the child can neither fill nor publish it, and drops it without effect.
 class PendingBlock {
  public:
-  PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner);
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // `asked`: when the call that found the room began.
+  PendingBlock(std::shared_ptr<Attachment> attachment, const Reservation& reservation, OwnerId owner, TimePoint asked);
   ~PendingBlock();
   PendingBlock(const PendingBlock&) = delete;
   PendingBlock& operator=(const PendingBlock&) = delete;
@@ -42,6 +46,8 @@ class PendingBlock {
   // [offset, nbytes) each; gives the extent its producer mapping.
   std::vector<std::shared_ptr<std::byte>> producer_tensors(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges);
   std::uint32_t producer_tensors_alive() const;
+  // Where the time of a put begins: `asked`, or, as what a producer computes in place is not the put's time, nullopt.
+  std::optional<TimePoint> asked() const;
 
   // Now, or when the last producer tensor dies. Again: nothing.
   void abandon();
@@ -75,6 +81,7 @@ class PendingBlock {
   const std::shared_ptr<GiveBack> give_back_;
   const Reservation reservation_;
   const OwnerId owner_;
+  const TimePoint asked_;
   std::unique_ptr<GiveBackQueue::Node> node_;  // made beforehand: giving back must not fail
   mutable std::mutex mutex_;
   Phase phase_ = Phase::pending;

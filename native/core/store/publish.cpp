@@ -30,6 +30,14 @@ std::int64_t row_count(const RowSelector& rows) {
   return 0;
 }
 
+void count_put(Counters& counters, const PublishRequest& request, const PublishResult& result, Clock::duration time) {
+  std::uint64_t nbytes = 0;
+  for (const FieldLayout& field : request.fields) nbytes += field.data_nbytes;
+  counters.took(Latency::put, time);
+  counters.add(Counter::put_rows, result.indexes.size());
+  if (nbytes > 0) counters.add(Counter::put_bytes, nbytes);
+}
+
 void require_own(const PendingBlock& block, const Attachment& attachment) {
   if (!block.belongs_to(attachment)) throw Error(ErrorCode::invalid, "the reservation was made by another store");
 }
@@ -40,6 +48,8 @@ std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional
                                              const Interrupt& interrupt, bool ahead) {
   Attachment& attachment = *attachment_;
   const Clock::time_point start = Clock::now();
+  // A try that found no room is followed by a sleep, which is no part of the put's time.
+  Clock::time_point asked = start;
   for (;;) {
     std::uint32_t seen = 0;
     double left_s = wait_slice_s;
@@ -50,7 +60,7 @@ std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional
       const OwnerId owner = attachment.leases->owner();
       const auto find = ahead ? find_room_ahead : find_room;
       if (const auto found = find(attachment, call.index(), nbytes, owner)) {
-        return std::make_shared<PendingBlock>(attachment_, *found, owner);
+        return std::make_shared<PendingBlock>(attachment_, *found, owner, asked);
       }
       if (timeout_s) {
         left_s = *timeout_s - std::chrono::duration<double>(Clock::now() - start).count();
@@ -60,6 +70,7 @@ std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional
     // Leases end without a wake (a deleter makes no noise), hence the slices. Asleep and interruptible outside the call.
     tq::wait_word(room_word(*attachment.control), seen, std::min(left_s, wait_slice_s));
     if (interrupt) interrupt();
+    asked = Clock::now();
   }
 }
 
@@ -67,6 +78,9 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
   Index& index = call.index();
+  // Where there is nothing to copy, and of what a producer computed in place, the publication is all that is the put's.
+  const std::optional<Clock::time_point> room_asked = block == nullptr ? std::nullopt : block->asked();
+  const Clock::time_point asked = room_asked ? *room_asked : Clock::now();
   drain_give_back(attachment, index);
   request.owner = attachment.leases->owner();
   PublishResult result;
@@ -79,7 +93,6 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
     // The bytes and the word before the index entry: set_live stored with release, and readers look at the word again.
     result = index.publish(request);
     publication.committed();
-    attachment.control->puts().fetch_add(1, std::memory_order_relaxed);
   } else {
     if (!request.fields.empty()) throw Error(ErrorCode::invalid, "publish: fields without a reservation");
     TQ_PAUSE("put.before_publish");
@@ -87,6 +100,7 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   }
   TQ_PAUSE("put.after_commit_before_wake");
   wake_partition(*attachment.control, request.partition);
+  count_put(attachment.control->counters(), request, result, Clock::now() - asked);
   retire_after_commit(attachment, index, result.retired);
   return result;
 }
@@ -106,6 +120,8 @@ std::int64_t Store::move(const Resolved& source, PendingBlock& block, const std:
     result = index.publish_moved(source.resolution(), block.reservation(), attachment.leases->owner(), fields);
     if (result.moved > 0) {
       publication.committed();
+      attachment.control->counters().add(Counter::coalesced_blocks, 1);
+      attachment.control->counters().add(Counter::coalesced_bytes, block.nbytes());
     } else {
       publication.given_back();
     }

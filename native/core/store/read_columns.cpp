@@ -74,6 +74,10 @@ std::vector<Column> Resolved::read(std::span<const ColumnRequest> requests, Read
     TQ_PAUSE("copy.midway");  // addresses are known, bytes are not read yet: what only the leases keep true
   }
   copy_ranges(ranges);
+  std::uint64_t viewed_nbytes = 0;
+  std::uint64_t copied_nbytes = 0;
+  for (const Column& column : columns) (column.viewed ? viewed_nbytes : copied_nbytes) += column.nbytes;
+  count(viewed_nbytes, copied_nbytes);
   return columns;
 }
 

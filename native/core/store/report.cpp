@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"gather_pool_bytes", pooled_gather_nbytes()},
           {"spilled_bytes", 0},  // nothing spills yet
           {"puts", index.puts},
-          {"gets", attachment_->control->gets().load(std::memory_order_relaxed)},
+          {"gets", attachment_->control->counters().total(Latency::get).count()},
           {"index_used_bytes", index.index_used_bytes},
           {"index_total_bytes", index.index_total_bytes},
           {"rows", static_cast<std::uint64_t>(index.rows)}};
@@ -124,6 +124,13 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
 
 std::vector<std::pair<std::uint64_t, std::uint64_t>> Store::write_lock_holds() {
   return attachment_->gate.hold_times().counts();
+}
+
+Counters& Store::counters() noexcept { return attachment_->control->counters(); }
+
+std::vector<Index::PartitionCensus> Store::census() {
+  const Call call(*attachment_);
+  return call.index().census();
 }
 
 std::vector<Index::PartitionStats> Store::partition_stats() {

@@ -1,4 +1,5 @@
 // The get protocol: resolve, lease, look again.
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,12 +26,13 @@ std::vector<BlockRef> refs_of(const Resolution& resolution) {
 std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const RowSelector& rows,
                                          const std::optional<std::vector<std::string>>& fields, bool lease) {
   Attachment& attachment = *attachment_;
+  const auto asked = std::chrono::steady_clock::now();
+  Counters& counters = attachment.control->counters();
   const Call call(attachment);
   if (!lease) {
     return std::make_shared<Resolved>(call.index().resolve(partition, rows, fields), attachment.payload,
-                                      std::vector<BlockLease>());
+                                      std::vector<BlockLease>(), counters, asked);
   }
-  attachment.control->gets().fetch_add(1, std::memory_order_relaxed);
   for (int round = 0; round < snapshot_rounds; ++round) {
     Resolution resolution = call.index().resolve(partition, rows, fields);
     TQ_PAUSE("get.after_resolve");
@@ -38,7 +40,8 @@ std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const Row
         lease_blocks(attachment.table, attachment.leases, refs_of(resolution));
     if (!leases) continue;  // a block was retired since the snapshot: a later snapshot does not name it
     TQ_PAUSE("get.after_lease");
-    return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(*leases));
+    return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(*leases),
+                                      counters, asked);
   }
   // Writers keep retiring what we find. Inside the write transaction none can commit, so this round cannot fail.
   std::vector<BlockLease> leases;
@@ -48,7 +51,7 @@ std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const Row
     for (const BlockInfo& block : found.blocks) leases.push_back(lease_own_block(attachment.leases, block.ref));
   });
   TQ_PAUSE("get.after_lease");
-  return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(leases));
+  return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(leases), counters, asked);
 }
 
 }  // namespace tq

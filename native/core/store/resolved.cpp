@@ -33,8 +33,9 @@ const BlockLease& readable(const BlockLease& lease) {
 
 }  // namespace
 
-Resolved::Resolved(Resolution resolution, std::shared_ptr<const PayloadSegment> payload, std::vector<BlockLease> leases)
-    : resolution_(std::move(resolution)), payload_(std::move(payload)) {
+Resolved::Resolved(Resolution resolution, std::shared_ptr<const PayloadSegment> payload, std::vector<BlockLease> leases,
+                   Counters& counters, TimePoint asked)
+    : resolution_(std::move(resolution)), payload_(std::move(payload)), counters_(counters), asked_(asked) {
   if (leases.size() != resolution_.blocks.size()) return;  // resolved without leases
   mappings_.resize(leases.size());
   leases_ = std::make_shared<const std::vector<BlockLease>>(std::move(leases));
@@ -156,6 +157,21 @@ void Resolved::release() {
     leases.swap(leases_);
     mappings.swap(mappings_);
   }
+}
+
+void Resolved::count(std::uint64_t viewed_nbytes, std::uint64_t copied_nbytes) noexcept {
+  if (viewed_nbytes > 0) viewed_nbytes_.fetch_add(viewed_nbytes, std::memory_order_relaxed);
+  if (copied_nbytes > 0) copied_nbytes_.fetch_add(copied_nbytes, std::memory_order_relaxed);
+}
+
+void Resolved::finish() {
+  release();
+  counters_.took(Latency::get, std::chrono::steady_clock::now() - asked_);
+  counters_.add(Counter::get_rows, resolution_.indexes.size());
+  const std::uint64_t viewed = viewed_nbytes_.load(std::memory_order_relaxed);
+  const std::uint64_t copied = copied_nbytes_.load(std::memory_order_relaxed);
+  if (viewed > 0) counters_.add(Counter::get_viewed_bytes, viewed);
+  if (copied > 0) counters_.add(Counter::get_copied_bytes, copied);
 }
 
 }  // namespace tq

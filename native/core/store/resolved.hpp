@@ -1,6 +1,8 @@
 // The answer to a get: rows x fields at one snapshot, and the bytes behind them, leased.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "core/index/index.hpp"
+#include "core/memory/counters.hpp"
 #include "core/memory/gather.hpp"
 #include "core/memory/lease.hpp"
 #include "core/memory/payload_segment.hpp"
@@ -21,7 +24,10 @@ namespace tq {
 // the index said; asking for bytes is Error(invalid).
 class Resolved {
  public:
-  Resolved(Resolution resolution, std::shared_ptr<const PayloadSegment> payload, std::vector<BlockLease> leases);
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // `counters` live as long as `payload` does. `asked`: when the call began.
+  Resolved(Resolution resolution, std::shared_ptr<const PayloadSegment> payload, std::vector<BlockLease> leases,
+           Counters& counters, TimePoint asked);
   Resolved(const Resolved&) = delete;
   Resolved& operator=(const Resolved&) = delete;
 
@@ -45,6 +51,10 @@ class Resolved {
   std::vector<std::int64_t> row_nbytes(std::size_t field, const std::vector<Piece>& pieces) const;
   std::string column_bytes(std::size_t field, std::size_t block) const;
   void release();
+  // Releases, and counts a get of all rows, which took from `asked` until now. For whoever handed tensors out.
+  void finish();
+  // Bytes that were handed out otherwise than by `read`.
+  void count(std::uint64_t viewed_nbytes, std::uint64_t copied_nbytes) noexcept;
 
  private:
   using Leases = std::shared_ptr<const std::vector<BlockLease>>;
@@ -55,6 +65,10 @@ class Resolved {
 
   const Resolution resolution_;
   const std::shared_ptr<const PayloadSegment> payload_;
+  Counters& counters_;
+  const TimePoint asked_;
+  std::atomic<std::uint64_t> viewed_nbytes_{0};  // relaxed: sums
+  std::atomic<std::uint64_t> copied_nbytes_{0};
   mutable std::mutex mutex_;
   Leases leases_;  // null: never leased, or released
   std::vector<std::shared_ptr<PrivateMapping>> mappings_;

@@ -115,6 +115,9 @@ class Store {
   std::vector<ClientReport> clients();
   std::vector<std::pair<std::string, std::uint64_t>> stats();
   std::vector<Index::PartitionStats> partition_stats();
+  std::vector<Index::PartitionCensus> census();
+  // Of all processes. Valid while this store is, also once it is closed: no call, as the segment stays mapped.
+  Counters& counters() noexcept;
   // See HoldTimes::counts.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> write_lock_holds();
 

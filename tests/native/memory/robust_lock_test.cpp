@@ -87,7 +87,7 @@ TEST_CASE("waiting can be interrupted between slices") {
 
 TEST_CASE("a counter under the gate, from many processes and threads") {
   Session session;
-  auto& counter = session.control->puts();
+  auto& counter = session.control->handovers();
   const auto count = [&] {
     tq::RobustWriteGate gate(session.control);
     for (int i = 0; i < 200; ++i) {

@@ -219,5 +219,8 @@ class FakeResolved:
     def row_nbytes(self, field: int, pieces: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.array([len(row) for row in self._rows(field, pieces)], dtype=np.int64)
 
+    def count(self, viewed_nbytes: int, copied_nbytes: int) -> None:
+        self.counted = (viewed_nbytes, copied_nbytes)
+
     def release(self) -> None:
         pass

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +40,8 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
     data = {"a": np.ones((4, 65536), np.uint8)}
     indexes = ns.put(store, "p", data).indexes
     ns.put(store, "p", {"a": data["a"][:1]}, indexes=indexes[:1])
-    ns.get(store, "p", "a", np.uint8, indexes=indexes)
+    store.resolve("p", indexes=indexes).release()  # a look
+    store.resolve("p", indexes=indexes).finish()
     pending = store.reserve(65536, 1.0)
     stats = store.stats()
     assert set(stats) == names
@@ -48,6 +51,104 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
     assert stats["pending_bytes"] == pending.nbytes == 65536
     assert stats["used_bytes"] + stats["free_bytes"] + stats["pending_bytes"] == stats["total_bytes"] == 32 * ns.MIB
     assert 0 < stats["index_used_bytes"] <= stats["index_total_bytes"]
+
+
+def test_calls_are_counted_with_what_they_took(store: Store) -> None:
+    indexes = ns.put(store, "p", {"a": np.ones((4, 100), np.uint8)}).indexes
+    store.publish("p", count=3)
+    resolved = store.resolve("p", indexes=indexes)
+    resolved.count(300, 100)
+    resolved.finish()
+    store.count_wait(0.25, for_room=False, timed_out=False)
+    store.count_wait(3.0, for_room=True, timed_out=True)
+    assert store.counts() == {
+        "put_rows": 7,
+        "put_bytes": 400,
+        "get_rows": 4,
+        "get_viewed_bytes": 300,
+        "get_copied_bytes": 100,
+        "data_timeouts": 0,
+        "room_timeouts": 1,
+        "reaped_clients": 0,
+        "coalesced_blocks": 0,
+        "coalesced_bytes": 0,
+    }
+    latencies = store.latencies()
+    assert set(latencies) == {"put", "get", "data_wait", "room_wait", "lock_wait", "lock_hold"}
+    counts = {name: sum(count for _, count in classes) for name, (_, classes) in latencies.items()}
+    assert (counts["put"], counts["get"], counts["data_wait"], counts["room_wait"]) == (2, 1, 1, 1)
+    assert counts["lock_hold"] == counts["lock_wait"] >= 3  # two publications, a reservation
+    sum_ns, classes = latencies["data_wait"]
+    assert sum_ns == 250_000_000
+    (end_ns,) = (end for end, count in classes if count)
+    assert 250_000_000 < end_ns <= 1.5 * 250_000_000
+    assert classes[-1][0] == 0
+
+
+def test_what_a_producer_computes_in_place_is_no_time_of_the_put(store: Store) -> None:
+    reservation = store.reserve(4096, 1.0)
+    reservation.map_for_producer()
+    time.sleep(0.05)
+    store.publish("p", count=1, reservation=reservation, fields=[ns.FieldLayout("a", ns.DENSE, 0, 4096, 4096)])
+    sum_ns, _ = store.latencies()["put"]
+    assert 0 < sum_ns < 50_000_000
+
+
+def test_methods_are_counted_by_name(store: Store) -> None:
+    for failed in (False, True):
+        store.count_method(
+            "Äctor.update",
+            rows=4,
+            get_s=0.5,
+            run_s=1.0,
+            put_s=0.25,
+            viewed_bytes=10,
+            copied_bytes=20,
+            failed=failed,
+        )
+    assert store.methods() == [
+        {
+            "name": "Äctor.update",
+            "calls": 2,
+            "failures": 1,
+            "rows": 8,
+            "get_ns": 1_000_000_000,
+            "run_ns": 2_000_000_000,
+            "put_ns": 500_000_000,
+            "viewed_bytes": 20,
+            "copied_bytes": 40,
+        }
+    ]
+
+
+def test_the_census_tells_rows_by_what_they_have(store: Store) -> None:
+    assert store.census() == []
+    first = ns.put(store, "a", {"x": np.ones((4, 8), np.uint8)}).indexes
+    ns.put(store, "a", {"y": np.ones((2, 8), np.uint8)}, indexes=first[:2])
+    store.publish("a", count=3)
+    store.publish("b", count=2)
+    snapshot = store.task_snapshot("a", "train", ["x"])
+    assert store.task_commit("a", "train", snapshot.task_version, ["x"], first[:3], b"")
+    consumed = {"name": "a", "ready": 2, "partial": 2, "empty": 3, "consumed": {"train": 3}}
+    assert store.census() == [consumed, {"name": "b", "ready": 0, "partial": 0, "empty": 2, "consumed": {}}]
+    store.clear_rows("a", indexes=first[:1])
+    (cleared, _) = store.census()
+    assert cleared == {**consumed, "ready": 1}
+
+
+def test_counts_of_the_killed_and_of_forked_children_stay(session: ns.NativeSession, store: Store) -> None:
+    code = "ns.put(store, 'p', {'a': np.ones((5, 8), np.uint8)}); os.kill(os.getpid(), signal.SIGKILL)"
+    assert ns.start(session, f"import os, signal\n{code}").wait(30) == -signal.SIGKILL
+    child = os.fork()
+    if child == 0:
+        ns.put(store, "p", {"a": np.ones((7, 8), np.uint8)})
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.counts()["put_rows"] == 12
+    assert [pid for _, pid in store.reap()]
+    assert store.counts()["reaped_clients"] >= 1
+    assert store.counts()["put_rows"] == 12
+    assert store.stats()["puts"] == 2
 
 
 def test_the_segment_grows_in_steps(session: ns.NativeSession, store: Store) -> None:

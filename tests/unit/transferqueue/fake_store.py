@@ -15,6 +15,7 @@ class FakeStore:
         self._versions: dict[str, int] = {}
         self.items: dict[str, list[int]] = {}
         self.waits = 0
+        self.counted: list[tuple[bool, bool]] = []  # (for room, timed out) of every wait that ended
         self.closed = False
 
     def put(self, partition: str, item: int, *, wake: bool = True) -> None:
@@ -60,6 +61,10 @@ class FakeStore:
                 return True
             if left_s <= 0.1:
                 return False
+
+    def count_wait(self, seconds: float, *, for_room: bool, timed_out: bool) -> None:
+        assert seconds >= 0
+        self.counted.append((for_room, timed_out))
 
     def partition_version(self, partition: str) -> int:
         if partition not in self._versions:

@@ -21,13 +21,16 @@ SESSION = "fake"
 
 
 class FakeClient:
-    """Rows by global index: field -> value. `calls` records what was asked, `stored` what every put wrote."""
+    """Rows by global index: field -> value. `calls` records what was asked, `stored` what every put wrote,
+    `counted` what was counted of every bridged call.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[int, dict[str, Any]] = {}
         self.keys: dict[tuple[str, str], int] = {}
         self.calls: list[str] = []
         self.stored: list[tuple[list[int], list[str]]] = []
+        self.counted: list[tuple[str, dict[str, Any]]] = []
 
     def put(
         self, data: TensorDictBase, metadata: BatchMeta | None = None, partition_id: str | None = None
@@ -109,6 +112,9 @@ class FakeClient:
     async def async_alloc(self, fields: Mapping[Any, Any], *, partition_id: str, metadata: BatchMeta) -> FakeAllocation:
         self.calls.append("async")
         return self.alloc(fields, partition_id=partition_id, metadata=metadata)
+
+    def count_method(self, method: str, **figures: Any) -> None:
+        self.counted.append((method.rpartition(".")[2], figures))
 
     def column(self, meta: BatchMeta, name: str) -> list[Any]:
         """The stored values of one field, tensors as lists."""

@@ -360,3 +360,30 @@ def test_one_line_per_call_at_info(client: FakeClient, caplog: pytest.LogCapture
         assert part in line
     for part in ("resolve=0.5", "wait=0.25", "method=0.0", "write_back=0.0"):
         assert part in line
+
+
+def test_every_call_is_counted_with_its_figures(client: FakeClient) -> None:
+    @tqbridge()
+    async def async_plus_one(batch: TensorDict) -> TensorDict:
+        return TensorDict({"z": batch["x"] + 1}, batch_size=batch.batch_size)
+
+    @tqbridge()
+    def broken(batch: TensorDict) -> None:
+        raise ZeroDivisionError
+
+    meta = put_rows(client)
+    plus_one(meta)
+    asyncio.run(async_plus_one(meta))
+    plus_one(TensorDict({"x": torch.ones(1)}, [1]))  # no metadata: not bridged
+    with pytest.raises(ZeroDivisionError):
+        broken(meta)
+    assert [(method, figures["failed"]) for method, figures in client.counted] == [
+        ("plus_one", False),
+        ("async_plus_one", False),
+        ("broken", True),
+    ]
+    for method, figures in client.counted:
+        assert (figures["rows"], figures["viewed_bytes"], figures["copied_bytes"]) == (4, 1000, 10)
+        assert figures["get_s"] > 0
+        assert figures["run_s"] > 0
+        assert (figures["put_s"] > 0) == (method != "broken")

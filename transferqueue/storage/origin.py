@@ -1,0 +1,44 @@
+"""Where a session's configuration comes from and who took it over: for people, apart from what joiners need to know."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from transferqueue.storage.names import SessionPaths
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What ``origin.json`` in the session directory says.
+
+    Attributes:
+        sources: dotted key -> where the creator had the value from; see `transferqueue.config_sources`.
+        adopter_pid: the last process that took the session over when all of its processes had died; None: nobody did.
+    """
+
+    sources: dict[str, str] = field(default_factory=dict)
+    adopter_pid: int | None = None
+
+
+def write_origin(paths: SessionPaths, sources: Mapping[str, str], adopter_pid: int | None = None) -> None:
+    """By the creator before the session can be joined, by an adopter while it holds the service lock."""
+    part = f"{paths.origin}.part"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump({"sources": dict(sources), "adopter_pid": adopter_pid}, file)
+    os.rename(part, paths.origin)
+
+
+def read_origin(paths: SessionPaths) -> Origin:
+    """Empty where there is none, or none that can be read: nothing is decided by it."""
+    try:
+        with open(paths.origin, encoding="utf-8") as file:
+            found = json.load(file)
+        adopter = found["adopter_pid"]
+        return Origin(
+            {str(key): str(text) for key, text in found["sources"].items()}, None if adopter is None else int(adopter)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Origin()
