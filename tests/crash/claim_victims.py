@@ -75,6 +75,21 @@ def finish(pipe: Connection, session: str, claimed: Claim, how: Sequence[str]) -
     pipe.send("done")
 
 
+def fork_with_claims(pipe: Connection, session: str) -> None:
+    """Its child acknowledges one of its claims and closes the session; the other stays its own."""
+    client = tq.init(session=session).client
+    first, second = claim_rows(client, 2), claim_rows(client, 2)
+    child = os.fork()
+    if child == 0:
+        client.ack(first)
+        tq.close()
+        os._exit(0)
+    pipe.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    pipe.send(bool(claim_rows(client, 5)))
+    client.ack(second)
+    pipe.send("acknowledged")
+
+
 def wait_for_rows(pipe: Connection, session: str, count: int) -> None:
     client = tq.init(session=session).client
     pipe.send("waiting")

@@ -153,6 +153,14 @@ def test_a_claim_belongs_to_who_made_it_until_somebody_extends_it(world: World, 
             refused(world.client, claimed, "the process that claimed it is gone")
 
 
+def test_a_child_closes_the_session_and_its_parent_keeps_its_claims(world: World, rows: list[int]) -> None:
+    parent = world.nursery.start(victims.fork_with_claims, world.session.name)
+    assert [parent.receive() for _ in range(3)] == [0, False, "acknowledged"]
+    assert parent.wait() == 0
+    assert consumed(world.client) == [1] * 4 + [0] * 4
+    assert claim(world.client, 4).meta.global_indexes == rows[4:]
+
+
 def test_a_process_that_leaves_gives_its_claims_back(world: World, rows: list[int]) -> None:
     """And one that ends without a word, after extending another's."""
     claimed = claim(world.client, 8)
