@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers
+.PHONY: help demo demo-notice dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
@@ -71,7 +71,7 @@ test: lint
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-native test-python
 	@$(MAKE) --no-print-directory test-timing
 
-test-python: dev
+test-python: dev verl
 	$(BIN)/python -m pytest tests -q -m "not soak and not timing" --durations=15
 
 test-timing: dev
@@ -101,6 +101,14 @@ $(STAMPS)/peers: bench/baselines/requirements.txt
 	.venv-peer/bin/pip --disable-pip-version-check install -q torch==2.13.0
 	.venv-peer/bin/pip --disable-pip-version-check install -q -r bench/baselines/requirements.txt
 	@touch $@
+
+# verl, for tests/e2e/verl: 20 MB in a folder of its own, because it pins an older tensordict and its wheel holds a
+# top-level package `tests`. Without it those tests are skipped.
+verl: $(STAMPS)/verl
+$(STAMPS)/verl: tests/e2e/verl/requirements.txt | $(INSTALLED)
+	@rm -rf build/verl
+	@$(PIP) install -q --no-deps --no-compile --target build/verl -r $< && touch $@ \
+	  || { rm -rf build/verl; echo "cannot install verl: tests/e2e/verl will be skipped; make verl tries again"; }
 
 soak: dev
 	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
