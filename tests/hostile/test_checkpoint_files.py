@@ -103,6 +103,10 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "tags that are none": ("rows", column("tags", first(b"\xff\xff\xff\xff"))),
     "keys of rows that are not there": ("rows", column("row", lambda values: [value + 4000 for value in values])),
     "consumed rows that are not there": ("tasks", column("consumed_rows", first([1 << 40]))),
+    "more consumed rows than fit": (
+        "tasks",
+        lambda table: column("consumed_rows", first([1 << 60]))(column("consumed_first", first([0]))(table)),
+    ),
     "a partition twice": ("partitions", column("name", lambda values: ["p"] * len(values))),
     "a name that is none": ("partitions", column("name", first(""))),
     "fragments of no block": ("payload", column("block", first(1000))),
@@ -121,6 +125,8 @@ def test_nonsense_is_refused_and_changes_nothing(
 ) -> None:
     directory = copy(saved, tmp_path)
     rewritten(directory, *CHANGES[name])
+    if name == "more consumed rows than fit":
+        sign(directory, {**json.loads((directory / "metadata.json").read_text()), "next_row": 1 << 61})
     with pytest.raises((tq.CorruptSegmentError, tq.StorageFullError)):
         client.load_checkpoint(directory)
     assert list(client.kv_list()) == ["live"]

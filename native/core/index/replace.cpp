@@ -176,6 +176,15 @@ class Replacement {
 
 void Index::replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner) {
   check_saved(saved, reservations);
+  // Each is a bit in the index: tables that name more would only hold the write lock until it is full.
+  std::uint64_t left = impl_->env->total_pages() * impl_->env->page_nbytes() * 8;
+  for (const SavedTask& task : saved.tasks) {
+    for (const RowRange& range : task.consumed) {
+      const auto count = static_cast<std::uint64_t>(range.count);
+      if (count > left) throw Error(ErrorCode::index_full, "the index has no room for so many consumed rows");
+      left -= count;
+    }
+  }
   // Hashed and checked before the write lock is taken.
   std::vector<std::vector<std::string>> texts(saved.partitions.size());
   for (std::size_t i = 0; i < saved.rows.size(); ++i) {

@@ -150,18 +150,25 @@ class Listing {
          found = cursor.next()) {
       TaskRecord record = TaskRecord::parse(cursor.value());
       SavedTask task{number_, std::string(cursor.tail().substr(4)), std::move(record.sampler_state), {}};
-      BitmapReader marks(txn_, {Table::consumed, partition.id, record.id});
-      for (const RowRange& range : living_) {
-        for (RowIndex row = range.first; row < range.first + range.count; ++row) {
-          if (!marks.test(row)) continue;
-          if (!task.consumed.empty() && task.consumed.back().first + task.consumed.back().count == row) {
-            ++task.consumed.back().count;
-          } else {
-            task.consumed.push_back({row, 1});
-          }
+      list_marks(Key(Table::consumed).u32(partition.id).u64(record.id), task.consumed);
+      answer_.session.tasks.push_back(std::move(task));
+    }
+  }
+
+  // Those of rows cleared since, too: they count for who wants to know how many rows a task consumed.
+  void list_marks(const Key& first, std::vector<RowRange>& ranges) {
+    Cursor cursor(txn_, Table::consumed);
+    for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
+      const RowBitmap marks = RowBitmap::parse(cursor.value());
+      const RowIndex start = RowBitmap::first_row(key_u64(cursor.tail(), 12));
+      for (RowIndex row = start; row < start + RowBitmap::n_rows; ++row) {
+        if (!marks.test(row)) continue;
+        if (!ranges.empty() && ranges.back().first + ranges.back().count == row) {
+          ++ranges.back().count;
+        } else {
+          ranges.push_back({row, 1});
         }
       }
-      answer_.session.tasks.push_back(std::move(task));
     }
   }
 

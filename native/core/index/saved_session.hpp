@@ -63,7 +63,7 @@ struct SavedTask {
   std::int64_t partition = 0;
   std::string name;
   std::string sampler_state;
-  std::vector<RowRange> consumed;  // ascending, rows that exist
+  std::vector<RowRange> consumed;  // ascending; rows that were cleared since are among them
 };
 
 struct SavedSession {

@@ -208,3 +208,34 @@ def test_fragments_of_large_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         back = session.client.get_data(meta)
         assert torch.equal(back["x"], x)
         assert back["y"].tolist() == [0, 1]
+
+
+def test_claimed_rows_are_unconsumed_after_a_load(tmp_path: Path) -> None:
+    with embedded() as session:
+        client = session.client
+        client.put(rows(range(6), 1), partition_id="p")
+        first = client.claim("t", "p", fields=["x"], batch_size=2, lease_s=600)
+        client.ack(client.claim("t", "p", fields=["x"], batch_size=1, lease_s=600))
+        client.save_checkpoint(tmp_path / "c")
+        client.load_checkpoint(tmp_path / "c")
+        # The claim is one on rows that were replaced.
+        with pytest.raises(tq.StaleMetadataError):
+            client.ack(first)
+        again = client.claim("t", "p", fields=["x"], batch_size=5, lease_s=600)
+        assert versions_of(client.get_data(again.meta, fields=["x", "r", "s", "n"], mode="copy")) == [
+            (n, 1) for n in (0, 1, 3, 4, 5)
+        ]
+        client.ack(again)
+        assert client.check_consumption_status("t", "p")
+
+
+def test_rows_consumed_and_cleared_still_count(tmp_path: Path) -> None:
+    with embedded() as session:
+        client = session.client
+        client.put(rows(range(6), 1), partition_id="p")
+        client.clear_samples(client.get_meta(["x"], 4, "p", task_name="t"))
+        client.save_checkpoint(tmp_path / "c")
+        assert client._store.consumed_rows("p", "t") == 4
+        client.load_checkpoint(tmp_path / "c")
+        assert client._store.consumed_rows("p", "t") == 4
+        assert client.get_meta(["x"], 2, "p", task_name="t").size == 2
