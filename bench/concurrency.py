@@ -27,10 +27,14 @@ CROWD = 64
 CROWD_WINDOW_S = 3.0
 
 
-def large_batch() -> TensorDict:
-    """64 rows, 4 MiB: what is timed is the copy."""
-    fields = {"tokens": torch.zeros(64, 4096, dtype=torch.int64), "values": torch.zeros(64, 4096, dtype=torch.int64)}
-    return TensorDict(fields, batch_size=[64])
+def large_batch(rows: int) -> TensorDict:
+    """64 KiB a row: what is timed is the copy."""
+    fields = {name: torch.zeros(rows, 4096, dtype=torch.int64) for name in ("tokens", "values")}
+    return TensorDict(fields, batch_size=[rows])
+
+
+# By kind. One process finds 4 MiB and their copy in its caches, sixteen do not; 16 MiB nobody does.
+BATCHES = {"small": small_batch, "large": lambda: large_batch(64), "larger": lambda: large_batch(256)}
 
 
 class WriterReader(Member):
@@ -39,7 +43,7 @@ class WriterReader(Member):
     def __init__(self, session: str, number: int, kind: str) -> None:
         super().__init__(session)
         self._partition = f"part-{number}"
-        self._batch = large_batch() if kind == "large" else small_batch()
+        self._batch = BATCHES[kind]()
         self._row = TensorDict({"x": torch.zeros(1, 16)}, batch_size=[1])
         self._busy = threading.Event()
         self.work(time.monotonic(), 0.05)
@@ -127,7 +131,7 @@ def _throughput(kind: str, rounds: int) -> Measured:
                 rates[count].append(sum(rounds_done for rounds_done, _, _ in done) / WINDOW_S)
                 cores[count].append(sum(cpu_s for _, cpu_s, _ in done) / WINDOW_S)
                 switches[count] += sum(involuntary for _, _, involuntary in done)
-                if kind == "large":
+                if kind != "small":
                     copies[count].append(sum(workers.together("copy", WINDOW_S, of=count)) / WINDOW_S)
     medians = {count: statistics.median(values) for count, values in rates.items()}
     best = max(medians.values())
@@ -140,12 +144,12 @@ def _throughput(kind: str, rounds: int) -> Measured:
     measured.facts[f"concurrency_{kind}_kept_of_best"] = (
         min(medians[count] for count in PROCESSES if count >= peak) / best
     )
-    if kind == "large":
-        # One process finds its batch in the caches, sixteen do not, whoever copies: so the store against plain copies.
+    if kind != "small":
+        # The store against plain copies, which lose their caches too.
         shares = {count: medians[count] / statistics.median(copies[count]) for count in PROCESSES}
         for count in PROCESSES:
-            measured.facts[f"concurrency_large_memcpys_per_second_{count}"] = statistics.median(copies[count])
-        measured.facts["concurrency_large_kept_of_memcpy"] = min(shares.values()) / shares[1]
+            measured.facts[f"concurrency_{kind}_memcpys_per_second_{count}"] = statistics.median(copies[count])
+        measured.facts[f"concurrency_{kind}_kept_of_memcpy"] = min(shares.values()) / shares[1]
     return measured
 
 
@@ -157,6 +161,11 @@ def small_batches(rows: int, rounds: int) -> Measured:
 def large_batches(rows: int, rounds: int) -> Measured:
     """4 MiB: the memory is the work."""
     return _throughput("large", max(rounds // 2, 2))
+
+
+def larger_batches(rows: int, rounds: int) -> Measured:
+    """16 MiB: beyond the caches also for one process."""
+    return _throughput("larger", 2)
 
 
 def crowd(rows: int, rounds: int) -> Measured:
@@ -214,6 +223,7 @@ if __name__ == "__main__":
             {
                 "small_batches": small_batches,
                 "large_batches": large_batches,
+                "larger_batches": larger_batches,
                 "crowd": crowd,
                 "lock_holds": lock_holds,
             }

@@ -105,7 +105,7 @@ def first_read(axis: Any, results: Sequence[Record], theme: Theme) -> int:
 
 def concurrency(axis: Any, results: Sequence[Record], theme: Theme) -> int:
     """Aggregate rounds of put and get as processes are added, as a share of the best number of processes."""
-    colours = {"small": theme.ours, "large": theme.missed}
+    colours = {"small": theme.ours, "large": theme.missed, "larger": theme.text}
     drawn = 0
     for kind, colour in colours.items():
         start = f"concurrency_{kind}_rounds_per_second_"
