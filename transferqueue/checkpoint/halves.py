@@ -19,7 +19,7 @@ import numpy as np
 
 from transferqueue import _native
 from transferqueue.checkpoint.files import as_corruption, owner_may_pickle
-from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.libraries import check_libraries, new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, TABLES, FileFacts, Manifest, describe, parse_manifest
 from transferqueue.checkpoint.pickles import refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
@@ -36,7 +36,7 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
     Raises:
         ImportError: pyarrow or xxhash is missing. OSError: of the file system; an older file stays.
     """
-    pyarrow(), new_checksum()
+    check_libraries()
     snapshot = store.save()
     snapshot.release()
     saved = _bare(snapshot.session)
@@ -71,7 +71,7 @@ def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickl
         StorageFullError: no room for a second copy of the fields that stay.
         ImportError: pyarrow or xxhash is missing.
     """
-    pyarrow(), new_checksum()
+    check_libraries()
     shown = os.fspath(path)
     with open(path, "rb") as file:
         if allow_pickle is None:

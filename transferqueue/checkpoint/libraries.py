@@ -25,6 +25,16 @@ def pyarrow() -> Any:
     return _needed("pyarrow")
 
 
+def check_libraries() -> None:
+    """Says that something is missing before anything is made.
+
+    Raises:
+        ImportError: as `pyarrow`.
+    """
+    pyarrow()
+    new_checksum()
+
+
 def new_checksum() -> Any:
     """A running XXH3 of 128 bits (13 times the speed of SHA-256 where measured: it guards against damage, not malice).
 

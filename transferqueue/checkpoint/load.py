@@ -12,7 +12,7 @@ import numpy as np
 from transferqueue import _native
 from transferqueue.checkpoint.directories import resolved
 from transferqueue.checkpoint.files import CheckpointFiles, as_corruption, owner_may_pickle
-from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.libraries import check_libraries
 from transferqueue.checkpoint.manifest import PAYLOAD, TABLES
 from transferqueue.checkpoint.payload import copy_fragments
 from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled_tables
@@ -43,7 +43,7 @@ def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickl
         StorageFullError: no room for it beside what the session holds.
         ImportError: pyarrow or xxhash is missing.
     """
-    pyarrow(), new_checksum()
+    check_libraries()
     with CheckpointFiles(resolved(directory)) as files:
         files.verify()
         if allow_pickle is None:

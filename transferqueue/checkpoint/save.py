@@ -11,7 +11,7 @@ from typing import Any
 from transferqueue import _native
 from transferqueue.checkpoint import payload
 from transferqueue.checkpoint.directories import resolved, written_beside
-from transferqueue.checkpoint.libraries import new_checksum, pyarrow
+from transferqueue.checkpoint.libraries import check_libraries, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, PAYLOAD, FileFacts, Manifest, check_user_metadata, describe
 from transferqueue.checkpoint.sinks import HashingFile
 from transferqueue.checkpoint.tables import to_tables
@@ -32,7 +32,7 @@ def save(
         FileExistsError, BlockingIOError, OSError: see `written_beside`. Nothing is left behind.
     """
     check_user_metadata(user_metadata)
-    pyarrow(), new_checksum()  # said before anything is made
+    check_libraries()
     with written_beside(resolved(directory)) as temporary:
         snapshot = store.save()
         try:
