@@ -189,3 +189,15 @@ def test_threads_and_loops_at_once(system: DictConfig) -> None:
         thread.join()
     assert not failures
     assert len(tq.kv_list("p")["p"]) == 20
+
+
+def test_metrics_when_they_are_asked_for(ray_cluster: Any) -> None:
+    assert tq.get_metrics_endpoint() is None
+    tq.init({"metrics": {"enabled": True, "port": 0}, **SIZE})
+    try:
+        endpoint = tq.get_metrics_endpoint()
+        assert endpoint is not None
+        assert int(endpoint.rpartition(":")[2]) > 0
+    finally:
+        tq.close()
+    assert tq.get_metrics_endpoint() is None

@@ -197,3 +197,29 @@ def test_every_call_has_an_asynchronous_form_for_any_loop() -> None:
     for key in ("one", "two"):
         assert asyncio.run(round_trip(key)) == 1.0
     assert tq.kv_list("p") == {"p": {}}
+
+
+def test_what_came_back_goes_back_in() -> None:
+    jagged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    given = TensorDict(
+        {
+            "half": torch.ones(3, 2, dtype=torch.bfloat16),
+            "scalar": torch.arange(3),
+            "jagged": jagged,
+            "objects": np.array(["x", 1, None], dtype=object),
+            "text": ["u", "v", "w"],
+        },
+        [3],
+    ).detach()
+    tq.kv_batch_put(KEYS, "p", given)
+    read = tq.kv_batch_get(["c", "a"], "p")
+    again = TensorDict({name: read.get(name) for name in read.keys()}, batch_size=read.batch_size)
+    tq.kv_batch_put(["e", "f"], "p", again)
+    second = tq.kv_batch_get(["e", "f"], "p")
+    assert second.batch_size == (2,)
+    assert second["scalar"].tolist() == [2, 0]
+    assert [row.tolist() for row in second["jagged"].unbind()] == [[1.0] * 3, [1.0]]
+    assert second["half"].dtype == torch.bfloat16
+    assert [len(row) for row in second["half"].unbind()] == [2, 2]
+    assert second["objects"] == [None, "x"]
+    assert second["text"] == ["w", "u"]
