@@ -127,6 +127,15 @@ def test_a_stream_starts_before_the_first_put_and_ends(
     assert (dataset.buffer, dataset.partition_id, dataset.batch_index) == ([], "q", 0)
 
 
+def test_rows_that_are_cleared_once_consumed_do_not_keep_a_stream_waiting(actor: Any, config: DictConfig) -> None:
+    put(0, 8)
+    found = []
+    for batch, metadata in stream(config, micro_batch_size=4):
+        found += batch["id"].tolist()
+        tq.get_client().clear_samples(metadata)
+    assert found == list(range(8))
+
+
 def test_loaders_of_a_rank_see_the_same_and_no_row_twice(actor: Any, config: DictConfig) -> None:
     put(0, 24)
     first = tq.StreamingDataLoader(stream(config, dp_rank=0), num_workers=2, prefetch_factor=2)
