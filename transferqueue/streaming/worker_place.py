@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import select
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -40,13 +43,32 @@ class WorkerPlace:
         info = get_worker_info()
         if info is None:
             return cls()
-        parent = os.getppid()
+        parent_is_gone = _watch_parent(os.getpid())
         event = getattr(info.dataset, STOP_ATTRIBUTE, None)
 
         def should_stop() -> bool:
-            return os.getppid() != parent or (event is not None and event.is_set())
+            return parent_is_gone() or (event is not None and event.is_set())
 
         return cls(info.id, info.num_workers, should_stop, _WORKER_LOOK_S)
+
+
+@lru_cache(maxsize=1)  # a descriptor per process, however often it iterates
+def _watch_parent(_: int) -> Callable[[], bool]:
+    """Whether the process that started this one has ended; it may have before anybody asked. Its pid is known from
+    before the start: getppid says who adopted an orphan, and with a fork server never who asked for the process."""
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return lambda: False
+    try:
+        descriptor = os.pidfd_open(parent.pid)
+    except ProcessLookupError:
+        return lambda: True
+    except OSError:  # a kernel or sandbox without pidfds
+        adopted_from = os.getppid()
+        return lambda: os.getppid() != adopted_from
+    ended = select.poll()
+    ended.register(descriptor, select.POLLIN)
+    return lambda: bool(ended.poll(0))
 
 
 class WorkerStart:
