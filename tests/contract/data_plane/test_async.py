@@ -62,7 +62,8 @@ def test_every_public_call_has_an_asynchronous_form_with_the_same_arguments(clie
     names = [
         name
         for name, member in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith(("_", "async_")) and name != "close"
+        # `count_method` adds to words in memory: nothing in it waits.
+        if not name.startswith(("_", "async_")) and name not in ("close", "count_method")
     ]
     assert len(names) > 20
     for name in names:
