@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(300)
 _ROOT = Path(__file__).parents[3]
 _CHECKS = Path(__file__).parent / "checks"
 _VERL = _ROOT / "build" / "verl"
-# In this order: the last one restarts the queue.
-_PARTS = ("worker_group", "agent_loop", "replay_buffer", "padding", "checkpoint")
+# In this order: the last two restart the queue.
+_PARTS = ("worker_group", "agent_loop", "replay_buffer", "padding", "checkpoint", "task_runner")
 
 
 class Finished:

@@ -1,4 +1,4 @@
-"""Checkpoints as verl's asynchronous trainers write and resume from them. Runs last: it restarts the queue."""
+"""Checkpoints as verl's asynchronous trainers write and resume from them. Runs late: it restarts the queue."""
 
 from __future__ import annotations
 
