@@ -185,18 +185,18 @@ class KeyedCalls(InPlaceCalls):
         fields = None if select_fields is None else check_names(select_fields, "select_fields")
         how.check()
         read_mode = self._read_mode(how.mode, how.device)
-        if how.missing == "skip":
-            found, indexes = self._store.find_keys(partition, listed)
-            listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
-            if not listed:
-                return TensorDict({}, batch_size=[0])
         try:
             resolved, names = yield from self._resolve_in_time(partition, listed, fields, how)
         except (KeyNotFoundError, PartitionNotFoundError):
             if how.missing == "raise":
                 raise
-            # Cleared between the two looks.
-            return (yield from self._get_keys(keys, partition, fields, how))
+            # Mostly all keys are there, and one look is enough. One may be cleared between these two: then there is a
+            # third.
+            found, indexes = self._store.find_keys(partition, listed)
+            listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
+            if not listed:
+                return TensorDict({}, batch_size=[0])
+            return (yield from self._get_keys(listed, partition, fields, how))
         batch, _, copied = self._decode(resolved, names, read_mode, how.layout)
         if copied and read_mode != "copy":
             self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
