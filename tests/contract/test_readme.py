@@ -71,4 +71,5 @@ def test_which_calls_have_an_async_form() -> None:
     methods = {
         name for name, _ in inspect.getmembers(client, inspect.isfunction) if not name.startswith(("_", "async_"))
     }
+    without.add("count_method")  # for the bridge; nothing in it waits
     assert {name for name in methods if not hasattr(client, f"async_{name}")} <= without
