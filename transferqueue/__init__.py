@@ -369,6 +369,8 @@ _MODULE_OF = {
     for name in names.split()
 }
 
+LAZY_MODULES = sorted(set(_MODULE_OF.values()))
+
 try:
     __version__ = _distributions.version("transferqueue-shm")
 except _distributions.PackageNotFoundError:  # a source tree on the path

@@ -74,7 +74,8 @@ class Allocation(Generic[Meta]):
         self._plan = plan
         self._reservation = reservation
         self._rows = rows
-        self._data: TensorDictBase | None = plan.tensors(reservation)
+        # Locked: an entry that is assigned anew would be another tensor, of which nothing is published.
+        self._data: TensorDictBase | None = plan.tensors(reservation).lock_()
         self._pid = os.getpid()
         self._state = "open"
         self._meta: Meta | None = None
@@ -82,6 +83,9 @@ class Allocation(Generic[Meta]):
     @property
     def data(self) -> TensorDictBase:
         """Writable tensors inside the segment; what they hold before they are written is undefined.
+
+        Write into them (``data["x"].copy_(y)``, ``data.set_("x", y)``, ``out=``): the TensorDict is locked, so that
+        ``data["x"] = y``, which would put another tensor in the place of the one that is published, is an error.
 
         Tensors that outlive the commit keep their values, private to this process from then on: writing to them no
         longer reaches the store.

@@ -30,7 +30,7 @@ from transferqueue.config_sources import Given
 from transferqueue.errors import ClosedError, SessionNotFoundError
 from transferqueue.samplers.registry import describe_sampler
 from transferqueue.service import StorageService
-from transferqueue.storage.attachment import Attachment
+from transferqueue.storage.attachment import MADE_WITHIN_S, Attachment
 from transferqueue.storage.attachment import attach as attach_to
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.janitor import ensure_janitor
@@ -218,7 +218,8 @@ def attach(name: str, *, timeout: float | None = 0.0) -> Session:
 
     Args:
         name: the session's name.
-        timeout: seconds to wait for its creator to start it; 0: an error at once; None: for ever.
+        timeout: seconds to wait for its creator to start it; 0: an error at once (one that is being made at this moment
+            is waited for); None: for ever.
 
     Raises:
         SessionNotFoundError: there is none of that name (within `timeout`), or this process is in another one (both are
@@ -228,7 +229,7 @@ def attach(name: str, *, timeout: float | None = 0.0) -> Session:
     until_s = deadline(timeout)
     while True:
         try:
-            return _attach_now(name)
+            return _attach_now(name, min(timeout or MADE_WITHIN_S, MADE_WITHIN_S))
         except SessionNotFoundError as error:
             # Only what is not there may come; there is no word to sleep on before the session exists.
             if error.found is not None or timeout == 0:
@@ -238,7 +239,7 @@ def attach(name: str, *, timeout: float | None = 0.0) -> Session:
         time.sleep(_APPEARS_LOOK_S)
 
 
-def _attach_now(name: str) -> Session:
+def _attach_now(name: str, made_within_s: float) -> Session:
     with _process.guard:
         current = _process.live_session()
         if current is not None:
@@ -251,7 +252,7 @@ def _attach_now(name: str) -> Session:
                 )
             return current
         _leave_ended_session()
-        return _take_over(_join(name, Given.by(None, {})))
+        return _take_over(_join(name, Given.by(None, {}), made_within_s))
 
 
 def current_session() -> Session:
@@ -374,8 +375,8 @@ def _try_create(name: str, given: Given) -> Session | None:
     return None if attachment is None else Session(attachment, config, creator=True, sources=sources)
 
 
-def _join(name: str, given: Given) -> Session:
-    attachment = attach_to(name)
+def _join(name: str, given: Given, made_within_s: float = MADE_WITHIN_S) -> Session:
+    attachment = attach_to(name, made_within_s=made_within_s)
     own = set(process_keys())
     try:
         base = build_config(attachment.description.config)

@@ -142,7 +142,7 @@ class CallOutputs:
         self._allocation = allocation
         # Of its own, because the method may add and replace entries in what it gets.
         self._tensors = cast("TensorDict", allocation.data.copy())
-        return cast("TensorDict", allocation.data)
+        return cast("TensorDict", allocation.data.unlock_())
 
 
 current_outputs: ContextVar[CallOutputs | None] = ContextVar("transferqueue_call_outputs", default=None)

@@ -255,3 +255,25 @@ def test_rows_of_which_nothing_would_be_stored_are_refused(client: TransferQueue
 def test_a_count_that_is_none_is_refused(client: TransferQueueClient, count: Any) -> None:
     with pytest.raises(ValueError, match="count must be an int"):
         client.wait("p", fields="x", count=count, timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lengths"),
+    [
+        ([0, 10, 25], None),
+        ([-5, 10, 15], None),
+        ([0, 10, 3_000_000], None),
+        ([0, 30, 10], None),
+        ([0, 10, 20], [10, 11]),
+        ([0, 10, 20], [-1, 10]),
+    ],
+)
+def test_a_jagged_tensor_whose_offsets_leave_its_values_is_refused(
+    client: TransferQueueClient, offsets: list[int], lengths: list[int] | None
+) -> None:
+    forged = torch.nested.nested_tensor_from_jagged(
+        torch.arange(20), torch.tensor(offsets), None if lengths is None else torch.tensor(lengths), None, 1, 10
+    )
+    with pytest.raises((tq.SchemaMismatchError, ValueError), match="'x'"):
+        client.put(TensorDict({"x": forged}, [2]), partition_id="jagged")
+    assert "jagged" not in client.get_partition_list()

@@ -11,9 +11,10 @@ from pathlib import Path
 import posix_ipc
 import pytest
 import torch
+from tensordict import TensorDict
 
 import transferqueue as tq
-from tests.support.sessions import Forked, embedded, left_behind
+from tests.support.sessions import Forked, embedded, left_behind, wait_for
 from transferqueue.storage.names import SessionPaths
 
 pytestmark = pytest.mark.timeout(120)
@@ -114,6 +115,56 @@ def test_an_index_that_is_gone_is_an_error() -> None:
         assert str(index) in text
         tq.kv_put("k", "p", {"x": 1})
         index.with_name("elsewhere").rename(index)
+
+
+def test_a_description_that_was_removed_is_named_and_waited_for_by_nobody() -> None:
+    joiner = Forked(try_to_join)
+    with embedded() as session:
+        tq.kv_put("k", "p", {"x": torch.arange(3)})
+        description = SessionPaths.of(session.name).description
+        os.unlink(description)
+        kind, text = outcome(session.name, joiner)
+        assert kind == "CorruptSegmentError"
+        assert description in text
+        assert tq.kv_batch_get("k", "p")["x"].tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("ending", [".ctl", ".tbl", ".dat"])
+def test_a_segment_that_may_not_be_removed_stops_one_name_only(
+    ending: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = SessionPaths.of(f"foreign-{os.getpid()}")
+    foreign, unlink = paths.segment(ending), posix_ipc.unlink_shared_memory
+    Path(f"/dev/shm{foreign}").touch()
+
+    def refuses(name: str) -> None:  # as a sticky directory does for another user's file
+        if name == foreign:
+            raise posix_ipc.PermissionsError("Permission denied")
+        unlink(name)
+
+    monkeypatch.setattr(posix_ipc, "unlink_shared_memory", refuses)
+    with pytest.raises(OSError, match="choose another session name"):
+        tq.init(session=paths.name, **{"storage.size": "16MiB"})
+    assert f"/dev/shm{foreign} cannot be removed" in caplog.text
+    assert not os.path.exists(paths.directory)
+    with embedded():
+        tq.kv_put("k", "p", {"x": torch.arange(3)})
+    monkeypatch.undo()
+    os.unlink(f"/dev/shm{foreign}")
+
+
+def test_a_closed_session_that_is_still_named_keeps_no_payload_in_memory() -> None:
+    with embedded() as session:
+        payload = SessionPaths.of(session.name).segment(".dat")
+        meta = tq.put(TensorDict({"x": torch.ones(4, 100_000)}, [4]), partition_id="p")
+        view, client = tq.get_data(meta), session.client
+        maps = Path("/proc/self/maps")
+        assert payload in maps.read_text()
+    assert view["x"].sum() == 400_000  # readable as long as it lives
+    del view
+    wait_for(lambda: payload not in maps.read_text(), what="unmapping")
+    with pytest.raises(tq.ClosedError):
+        client.get_data(meta)
 
 
 def test_a_join_that_fails_for_lack_of_address_space_leaves_the_session_alone() -> None:

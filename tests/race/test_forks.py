@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -360,3 +362,34 @@ def test_programs_that_are_started_leave_nothing(client: TransferQueueClient, me
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+FIRST_CALLS = """
+import os, sys, threading, time, torch, transferqueue as tq
+from tensordict import TensorDict
+
+calls = {
+    "put": lambda where: tq.put(TensorDict({"x": torch.ones(2)}, [2]), partition_id="p"),
+    "save": lambda where: tq.save_checkpoint(f"{sys.argv[2]}/{where}"),
+}
+with tq.init(**{"storage.size": "32MiB"}):
+    call = calls[sys.argv[1]]
+    first = threading.Thread(target=call, args=("parent",))
+    first.start()
+    child = os.fork()
+    if child == 0:
+        tq.kv_list()
+        call("child")
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+    first.join()
+"""
+
+
+@pytest.mark.parametrize("call", ["put", "save"])
+def test_a_fork_amid_the_first_call_of_another_thread(call: str, tmp_path: Path) -> None:
+    """What a call needs is imported when it is first made; an import that the fork cuts in two is never done."""
+    finished = subprocess.run(
+        [sys.executable, "-c", FIRST_CALLS, call, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (finished.returncode, finished.stdout) == (0, "0\n"), finished.stderr

@@ -21,6 +21,7 @@ from transferqueue.codec.encoded_field import EncodedField
 from transferqueue.codec.field_tree import Leaf
 from transferqueue.codec.nested_tensors import JaggedParts, jagged_parts
 from transferqueue.codec.tensor_rows import encode_tensor_rows
+from transferqueue.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +59,7 @@ def _encode_jagged(leaf: Leaf, jagged: JaggedParts) -> EncodedField:
         unit *= size
     starts = offsets[:-1]
     counts = np.diff(offsets) if lengths is None else lengths.cpu().numpy().astype(np.int64)
+    _check_rows(leaf.name, starts, counts, by_row.shape[0])
     if unit == 0:
         # No bytes say how long a row is.
         rows = [
@@ -86,6 +88,22 @@ def _encode_jagged(leaf: Leaf, jagged: JaggedParts) -> EncodedField:
         if count
     ]
     return EncodedField(leaf.name, schema, data_nbytes=nbytes, offsets=placed, copies=copies)
+
+
+def _check_rows(name: str, starts: NDArray[np.int64], counts: NDArray[np.int64], steps: int) -> None:
+    """torch takes offsets and lengths as they are given; bytes outside of the values would be somebody else's."""
+    if counts.shape != starts.shape:
+        raise SchemaMismatchError(f"field {name!r}: {len(counts)} lengths for {len(starts)} rows", fields=(name,))
+    if len(starts) == 0:
+        return
+    # Without an overflow: a start and a count that pass the first two are at most `steps`.
+    inside = starts.min() >= 0 and counts.min() >= 0 and max(starts.max(), counts.max()) <= steps
+    if not inside or (starts + counts).max() > steps:
+        raise SchemaMismatchError(
+            f"field {name!r}: the offsets of the jagged tensor do not lie in its values ({steps} along the ragged "
+            f"dimension): rows start at {starts.min()} to {starts.max()} and have {counts.min()} to {counts.max()}",
+            fields=(name,),
+        )
 
 
 def _encode_strided(leaf: Leaf, tensor: Any) -> EncodedField:

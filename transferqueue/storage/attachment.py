@@ -7,10 +7,15 @@ which the child holds nothing.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping
+from typing import Any
 
 from transferqueue import _native
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SessionNotFoundError
@@ -27,10 +32,15 @@ from transferqueue.storage.session_dir import (
 from transferqueue.storage.session_lock import SessionLock
 
 _log = get_logger("storage")
-_JOIN_TIMEOUT_S = 30.0
+MADE_WITHIN_S = 30.0
+# A session that is being made or removed is without its description for microseconds.
+_UNDESCRIBED_S = 2.0
 _RETRY_S = 0.01
 _attached: weakref.WeakSet[Attachment] = weakref.WeakSet()
 _forking = threading.local()
+_IMPORT_ROUNDS = 100
+# CPython's locks of the modules that any thread is importing, by name; there is no public list of them.
+_import_locks: Mapping[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
 
 
 class Attachment:
@@ -119,7 +129,28 @@ class Attachment:
 
 
 def _before_fork() -> None:
+    if _attached:
+        _finish_imports()
     _forking.holds = [(attachment, attachment._second_hold()) for attachment in list(_attached)]
+
+
+def _finish_imports() -> None:
+    # A module that another thread is importing at the fork stays locked in the child for ever. Ours come when a name is
+    # first used, and so do the libraries that they need. To import what has begun is to wait for it; it may begin more.
+    import transferqueue
+
+    names = transferqueue.LAZY_MODULES
+    for _ in range(_IMPORT_ROUNDS):
+        for name in names:
+            with contextlib.suppress(Exception):  # who imports it is told
+                importlib.import_module(name)
+        names = [name for name in list(_import_locks) if name not in sys.modules or _is_being_imported(name)]
+        if not names:
+            return
+
+
+def _is_being_imported(name: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
 def _after_fork_in_parent() -> None:
@@ -145,8 +176,8 @@ def not_found(name: str) -> SessionNotFoundError:
     )
 
 
-def attach(name: str, *, observer: bool = False) -> Attachment:
-    """Joins a session that exists; waits while it is being made.
+def attach(name: str, *, observer: bool = False, made_within_s: float = MADE_WITHIN_S) -> Attachment:
+    """Joins a session that exists; waits while it is being made, for `made_within_s` at most.
 
     Args:
         observer: never removes the session when it lets go, not even as the last one (for tools that look).
@@ -154,10 +185,10 @@ def attach(name: str, *, observer: bool = False) -> Attachment:
     Raises:
         SessionNotFoundError: no such session, or it has ended.
         LayoutMismatchError: of another version or build, or of another pid namespace.
-        CorruptSegmentError: a segment is missing or damaged; named.
+        CorruptSegmentError: a segment or the description is missing or damaged; named.
     """
     paths = SessionPaths.of(name)
-    lock, description = _hold(paths)
+    lock, description = _hold(paths, made_within_s)
     try:
         _check(description)
         try:
@@ -190,8 +221,8 @@ def attach(name: str, *, observer: bool = False) -> Attachment:
     return Attachment(paths, description, lock, store, observer=observer)
 
 
-def _hold(paths: SessionPaths) -> tuple[SessionLock, SessionDescription]:
-    deadline = time.monotonic() + _JOIN_TIMEOUT_S
+def _hold(paths: SessionPaths, made_within_s: float) -> tuple[SessionLock, SessionDescription]:
+    began_s = described_s = time.monotonic()
     while True:
         if not owned_by_us(paths.directory):
             raise not_found(paths.name)
@@ -211,9 +242,18 @@ def _hold(paths: SessionPaths) -> tuple[SessionLock, SessionDescription]:
             lock.close()
             raise
         lock.close()
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if os.path.exists(paths.hidden_description) or not os.path.exists(paths.lock):
+            described_s = now_s
+        if now_s > described_s + _UNDESCRIBED_S:
+            raise CorruptSegmentError(
+                f"session {paths.name!r} exists but its description {paths.description} is missing: it was removed "
+                "from outside. Processes that are attached go on; end the session and start a new one",
+                path=paths.description,
+            )
+        if now_s > began_s + made_within_s:
             raise SessionNotFoundError(
-                f"session {paths.name!r} is being made or removed by another process for {_JOIN_TIMEOUT_S:.0f} s; "
+                f"session {paths.name!r} is being made or removed by another process for {made_within_s:.3g} s; "
                 "look at that process, or try again",
                 session=paths.name,
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 
 import posix_ipc
 
 from transferqueue.errors import CorruptSegmentError
+from transferqueue.logs import get_logger
 from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SessionPaths
 
+_log = get_logger("storage")
 _MODE = 0o600
 _CONTROL, _TABLE, _PAYLOAD = SEGMENT_ENDINGS
 
@@ -58,8 +59,11 @@ def create_segments(paths: SessionPaths, payload_directory: str | None) -> Segme
     except BaseException as error:
         found.close()
         unlink_segments(paths, payload_directory)
-        if isinstance(error, posix_ipc.Error):
-            raise OSError(f"cannot create the segments of session {paths.name!r}: {error}") from error
+        if isinstance(error, (posix_ipc.Error, FileExistsError)):
+            raise OSError(
+                f"cannot create the segments of session {paths.name!r} ({error}): look at {SHM_DIRECTORY}"
+                f"{paths.segment('.*')}; where another user's file has such a name, choose another session name"
+            ) from error
         raise
     return found
 
@@ -102,8 +106,21 @@ def open_segments(paths: SessionPaths, payload_directory: str | None) -> Segment
 def unlink_segments(paths: SessionPaths, payload_directory: str | None) -> None:
     """Removes the names; mappings stay valid. Names that are gone already are no error."""
     for ending in SEGMENT_ENDINGS:
-        with contextlib.suppress(posix_ipc.ExistentialError):
+        try:
             posix_ipc.unlink_shared_memory(paths.segment(ending))
+        except posix_ipc.ExistentialError:
+            pass
+        except posix_ipc.PermissionsError:
+            _warn_of_foreign(SHM_DIRECTORY + paths.segment(ending))
     if payload_directory is not None:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(paths.payload_file(payload_directory))
+        except FileNotFoundError:
+            pass
+        except PermissionError:
+            _warn_of_foreign(paths.payload_file(payload_directory))
+
+
+def _warn_of_foreign(path: str) -> None:
+    # In a sticky directory only its owner may remove it; that must not keep us from removing what is ours.
+    _log.warning("%s cannot be removed (another user's?); it is left alone", path)

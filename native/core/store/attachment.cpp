@@ -61,6 +61,7 @@ void Attachment::close() {
   index_.reset();
   give_back.reset();
   leases.reset();
+  payload.reset();  // views, pending blocks and answers have a share of their own: a closed session that somebody still names keeps no memory
 }
 
 void Attachment::after_fork_in_child() noexcept {

@@ -56,7 +56,7 @@ class Attachment final : public ForkParticipant {
   const std::string session;
   const std::string lease_path;
   const std::shared_ptr<ControlSegment> control;
-  const std::shared_ptr<PayloadSegment> payload;  // with it, the control segment stays mapped, too: one count for both
+  std::shared_ptr<PayloadSegment> payload;  // null once closed. With it, the control segment stays mapped, too: one count for both
   BlockTable table;
   std::shared_ptr<LeaseFile> leases;    // null once closed
   LeaseDirectory lease_directory;

@@ -13,6 +13,7 @@ PendingBlock::PendingBlock(std::shared_ptr<Attachment> attachment, const Reserva
                            TimePoint asked)
     : attachment_(std::move(attachment)),
       give_back_(attachment_->give_back),
+      payload_(attachment_->payload),
       reservation_(reservation),
       owner_(owner),
       asked_(asked),
@@ -46,7 +47,7 @@ void PendingBlock::copy_in(const std::vector<Write>& writes) {
     require_pending("copy_in");
     for (const Write& write : writes) check_range(write.offset, write.nbytes, "copy_in");
   }
-  std::byte* base = attachment_->payload->writable(reservation_.span);
+  std::byte* base = payload_->writable(reservation_.span);
   std::vector<CopyRange> ranges;
   ranges.reserve(writes.size());
   for (const Write& write : writes) {
@@ -54,7 +55,7 @@ void PendingBlock::copy_in(const std::vector<Write>& writes) {
     ranges.push_back({base + write.offset, reinterpret_cast<const std::byte*>(write.source), write.nbytes});
   }
   copy_ranges(ranges);
-  attachment_->payload->note_touched(reservation_.span);
+  payload_->note_touched(reservation_.span);
   TQ_PAUSE("put.after_copy");
 }
 
@@ -63,8 +64,8 @@ std::shared_ptr<std::byte> PendingBlock::writable(std::uint64_t offset, std::uin
   const std::lock_guard lock(mutex_);
   require_pending("writable");
   check_range(offset, nbytes, "writable");
-  attachment_->payload->note_touched(reservation_.span);
-  return std::shared_ptr<std::byte>(attachment_->payload, attachment_->payload->writable(reservation_.span) + offset);
+  payload_->note_touched(reservation_.span);
+  return std::shared_ptr<std::byte>(payload_, payload_->writable(reservation_.span) + offset);
 }
 
 void PendingBlock::map_for_producer() {
@@ -76,7 +77,7 @@ void PendingBlock::map_for_producer() {
 
 void PendingBlock::map_producer() {
   if (producer_) return;
-  producer_ = ProducerMapping::map(attachment_->payload, {reservation_.span, reservation_.block, owner_},
+  producer_ = ProducerMapping::map(payload_, {reservation_.span, reservation_.block, owner_},
                                    std::shared_ptr<GiveBackQueue>(give_back_, &give_back_->queue));
 }
 
@@ -86,7 +87,7 @@ std::shared_ptr<std::byte> PendingBlock::producer_tensor(std::uint64_t offset, s
   require_pending("producer_tensor");
   check_range(offset, nbytes, "producer_tensor");
   if (!producer_) throw Error(ErrorCode::invalid, "producer_tensor: call map_for_producer first");
-  attachment_->payload->note_touched(reservation_.span);
+  payload_->note_touched(reservation_.span);
   return producer_->tensor(offset, nbytes);
 }
 
@@ -97,7 +98,7 @@ std::vector<std::shared_ptr<std::byte>> PendingBlock::producer_tensors(
   require_pending("producer_tensors");
   for (const auto& [offset, nbytes] : ranges) check_range(offset, nbytes, "producer_tensors");
   map_producer();
-  attachment_->payload->note_touched(reservation_.span);
+  payload_->note_touched(reservation_.span);
   std::vector<std::shared_ptr<std::byte>> tensors;
   tensors.reserve(ranges.size());
   for (const auto& [offset, nbytes] : ranges) tensors.push_back(producer_->tensor(offset, nbytes));

@@ -79,6 +79,7 @@ class PendingBlock {
 
   const std::shared_ptr<Attachment> attachment_;
   const std::shared_ptr<GiveBack> give_back_;
+  const std::shared_ptr<PayloadSegment> payload_;  // also after the store was closed
   const Reservation reservation_;
   const OwnerId owner_;
   const TimePoint asked_;

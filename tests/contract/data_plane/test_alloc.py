@@ -41,6 +41,22 @@ def test_tensors_that_outlive_the_commit_cannot_reach_the_store(client: Transfer
     assert kept.unique().tolist() == [-1]
 
 
+def test_an_entry_of_the_data_cannot_be_exchanged_for_a_tensor_that_is_not_published(
+    client: TransferQueueClient,
+) -> None:
+    nines = torch.full((2, 3000), 9)
+    with client.alloc({"y": ((3000,), torch.int64)}, partition_id="p", batch_size=2) as allocation:
+        for assign in (
+            lambda: allocation.data.__setitem__("y", nines),
+            lambda: allocation.data.update({"y": nines}),
+            lambda: allocation.data.__setitem__("z", nines),
+        ):
+            with pytest.raises(RuntimeError, match="locked"):
+                assign()
+        allocation.data.set_("y", nines)
+    assert torch.equal(client.get_data(allocation.meta)["y"], nines)
+
+
 def test_an_exception_aborts_and_nothing_is_there(client: TransferQueueClient) -> None:
     allocation = client.alloc({"x": ((LARGE,), torch.int64)}, partition_id="p", batch_size=2)
     kept = allocation.data["x"]
