@@ -28,7 +28,7 @@ def save_until_step(
 ) -> None:
     """Dies right before its `step`-th look at or change of a name beside or in `directory`; says "through" when there
     are fewer."""
-    from transferqueue.checkpoint import directories
+    from transferqueue.checkpoint import directories, manifest
 
     tq.init(session=session)
     client = tq.get_client()
@@ -46,12 +46,15 @@ def save_until_step(
     else:
         directories.exchange = lambda *_: False  # type: ignore[assignment]
     left = step
+    files = {manifest.MANIFEST, *manifest.FILES}
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal left
         if not event.startswith(("open", "os.", "shutil.", "step.")):
             return
-        if not any(directory in str(argument) for argument in arguments):
+        of_save = (directory, f".{os.path.basename(directory)}.saving")
+        # Files are removed by their names in an open directory.
+        if not any(any(part in str(argument) for part in of_save) or argument in files for argument in arguments):
             return
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)

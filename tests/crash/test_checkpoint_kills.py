@@ -43,7 +43,7 @@ def test_a_save_that_dies_at_any_step(world: World, tmp_path: Path, exchange: bo
             world.verify()
         step += 1
         world.settle()
-    assert deaths >= 15
+    assert deaths >= 25
     assert names(tmp_path) == ["c"]
     assert world.client.load_checkpoint(place) == metadata + 1
     world.verify()

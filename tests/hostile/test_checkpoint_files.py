@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ def test_nonsense_is_refused_and_changes_nothing(
 
 def copy(saved: Path, tmp_path: Path) -> Path:
     directory = tmp_path / "c"
-    directory.mkdir()
+    directory.mkdir(parents=True)
     for path in saved.iterdir():
         (directory / path.name).write_bytes(path.read_bytes())
     return directory
@@ -158,17 +159,21 @@ def test_manifests_of_nonsense(
 
 
 def test_links_and_pipes_in_the_place_of_files(client: TransferQueueClient, saved: Path, tmp_path: Path) -> None:
-    import os
-
-    directory = copy(saved, tmp_path)
-    (directory / "runs.arrow").rename(tmp_path / "elsewhere")
-    (directory / "runs.arrow").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError):
-        client.load_checkpoint(directory)
-    (directory / "runs.arrow").unlink()
-    os.mkfifo(directory / "runs.arrow")
-    with pytest.raises((OSError, tq.CorruptSegmentError)):
-        client.load_checkpoint(directory)
+    for name in ("runs.arrow", "metadata.json"):
+        directory = copy(saved, tmp_path / name)
+        path = directory / name
+        path.rename(tmp_path / name / "elsewhere")
+        for put, kind in (
+            (lambda path: path.symlink_to(tmp_path / path.name / "elsewhere"), "a symbolic link"),
+            (lambda path: path.symlink_to("nowhere"), "a symbolic link"),
+            (os.mkfifo, "a pipe"),
+            (lambda path: path.mkdir(), "a directory"),
+        ):
+            put(path)
+            with pytest.raises(tq.CorruptSegmentError, match=kind) as caught:
+                client.load_checkpoint(directory)
+            assert caught.value.path == str(path)
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def test_the_same_tables_written_by_others_are_fine(client: TransferQueueClient, saved: Path, tmp_path: Path) -> None:

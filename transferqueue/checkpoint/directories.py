@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
-import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from transferqueue.checkpoint.manifest import MANIFEST
+from transferqueue.checkpoint.leftovers import is_checkpoint, refuse_others, remove_ours
+from transferqueue.checkpoint.saver_lock import saver_lock
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
-_NO_LOCKS = frozenset(
-    {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL, errno.EBADF}
-)  # some network file systems
+_SWAP_S = 5.0  # two renames take less than a millisecond, unless their process is stopped
+_LOOK_S = 0.005
 
 
 def beside(target: Path, ending: str) -> Path:
@@ -46,100 +45,93 @@ def resolved(directory: str | os.PathLike[str]) -> Path:
 
 
 def put_back(target: Path) -> None:
-    """Undoes the first half of a swap whose second half never came, because the saver died between two renames."""
+    """Undoes the first half of a swap whose second half never came, because the saver died between two renames.
+
+    A saver that lives does the second half itself in a moment, which is waited for.
+    """
+    until_s = time.monotonic() + _SWAP_S
+    while not os.path.lexists(target) and is_checkpoint(beside(target, ".old")):
+        try:
+            with saver_lock(target):
+                _put_back(target)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                return
+            time.sleep(_LOOK_S)
+
+
+def _put_back(target: Path) -> None:
     old = beside(target, ".old")
-    if not target.exists() and (old / MANIFEST).is_file():
-        with contextlib.suppress(FileNotFoundError):  # somebody else was quicker
-            os.rename(old, target)
+    if not os.path.lexists(target) and is_checkpoint(old):
+        os.rename(old, target)
 
 
 @contextlib.contextmanager
 def written_beside(target: Path) -> Iterator[Path]:
     """The directory to write to; swapped in when the block ends, removed without a trace when it raises.
 
+    Only files of a checkpoint are removed, and only through descriptors of directories: nothing that somebody else put
+    beside or into the place, and nothing that a link leads to.
+
     Raises:
-        FileExistsError: there is something else than a checkpoint at `target`.
+        FileExistsError: there is something else than a checkpoint at `target`, or than what a dead saver left at
+            ``<name>.tmp`` or ``<name>.old``. It is as it was.
         BlockingIOError: another process is saving to the same place.
         OSError: of the file system.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    put_back(target)
-    _refuse_other_things(target)
-    temporary = beside(target, ".tmp")
-    with _claimed(temporary):
+    temporary, old = beside(target, ".tmp"), beside(target, ".old")
+    # Held from the first look at the names until the old checkpoint is removed. So whatever is at one of these names
+    # was put there by the holder, or left by somebody who died, or is not ours; and nobody else writes into the
+    # directory that is being removed, or swaps it in.
+    with saver_lock(target):
+        _put_back(target)
+        refuse_others(target, whole=True)
+        refuse_others(old, whole=False)
+        remove_ours(temporary)
+        temporary.mkdir(mode=0o700)
         try:
-            yield temporary
+            with _the_same(temporary):
+                yield temporary
             _sync_directory(temporary)
+            refuse_others(target, whole=True)  # writing took a while
             _swap_in(temporary, target)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove_quietly(temporary)
             raise
         # From here on the new checkpoint stands; what is left of the old one is not worth an error.
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(beside(target, ".old"), ignore_errors=True)
+        _remove_quietly(temporary)
+        _remove_quietly(old)
 
 
-def _refuse_other_things(target: Path) -> None:
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir():
-        raise FileExistsError(errno.EEXIST, "not a directory; a checkpoint is one", str(target))
-    if any(target.iterdir()) and not (target / MANIFEST).is_file():
-        raise FileExistsError(
-            errno.EEXIST, f"a directory with other things in it (no {MANIFEST}), which a save would remove", str(target)
-        )
+def _remove_quietly(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        remove_ours(path)
 
 
 @contextlib.contextmanager
-def _claimed(temporary: Path) -> Iterator[None]:
-    """`temporary` made anew and locked. One that is there and not locked was left by somebody who died."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            temporary.mkdir(mode=0o700)
-        try:
-            fd = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # its saver has just finished
-        try:
-            _lock(fd, temporary)
-            if not _is_still(temporary, fd):
-                continue
-            for left in temporary.iterdir():
-                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-            yield
-            return
-        finally:
-            os.close(fd)
-
-
-def _lock(fd: int, path: Path) -> None:
+def _the_same(temporary: Path) -> Iterator[None]:
+    """That nobody put another directory, or a link, in the place of `temporary` meanwhile."""
+    fd = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BlockingIOError(errno.EAGAIN, "another process is saving to the same place", str(path)) from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-
-
-def _is_still(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
+        yield
+        if not os.path.samestat(os.lstat(temporary), os.fstat(fd)):
+            raise FileExistsError(errno.EEXIST, "not the directory that the save has made", str(temporary))
+    finally:
+        os.close(fd)
 
 
 def _swap_in(temporary: Path, target: Path) -> None:
     """Puts `temporary` at `target`, durably, or leaves both as they were."""
     with contextlib.ExitStack() as undo:
-        if not target.exists():
+        if not os.path.lexists(target):
             os.rename(temporary, target)
             undo.callback(os.rename, target, temporary)
         elif exchange(temporary, target):
             undo.callback(exchange, temporary, target)
         else:
             old = beside(target, ".old")
-            shutil.rmtree(old, ignore_errors=True)
+            remove_ours(old)
             os.rename(target, old)
             undo.callback(os.rename, old, target)
             os.rename(temporary, target)

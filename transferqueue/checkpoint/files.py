@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,13 @@ def owner_may_pickle(owners: set[int]) -> bool:
     return owners <= {0, os.geteuid()}
 
 
+def _is_still(directory: Path, folder: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(directory), os.fstat(folder))
+    except FileNotFoundError:
+        return False
+
+
 class CheckpointFiles:
     """The open files of one checkpoint; a context manager that closes them.
 
@@ -51,21 +59,8 @@ class CheckpointFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fds: dict[str, int] = {}
-        put_back(directory)
-        try:
-            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "there is no checkpoint", str(directory)) from None
-        try:
-            self._open(folder, MANIFEST)
-            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST), FILES)
-            for name in FILES:
-                self._open(folder, name)
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            os.close(folder)
+        while not self._open_all():
+            pass
         self.owners = {os.fstat(fd).st_uid for fd in self._fds.values()}
 
     def path(self, name: str) -> str:
@@ -109,14 +104,46 @@ class CheckpointFiles:
         for fd in fds.values():
             os.close(fd)
 
+    def _open_all(self) -> bool:
+        """False: a save has put another checkpoint in its place meanwhile, and is removing this one."""
+        try:
+            folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            put_back(self._directory)
+            if self._directory.exists():
+                return False
+            raise FileNotFoundError(errno.ENOENT, "there is no checkpoint", str(self._directory)) from None
+        try:
+            self._open(folder, MANIFEST)
+            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST), FILES)
+            for name in FILES:
+                self._open(folder, name)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, FileNotFoundError) and not _is_still(self._directory, folder):
+                return False
+            raise
+        finally:
+            os.close(folder)
+        return True
+
     def _open(self, folder: int, name: str) -> None:
+        path = self.path(name)
         try:
             # A fifo in the place of a file would block, a link could lead anywhere.
-            self._fds[name] = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, f"this is no whole checkpoint, it has no {name}", self.path(name)
-            ) from None
+            raise FileNotFoundError(errno.ENOENT, f"this is no whole checkpoint, it has no {name}", path) from None
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+            kind = "a symbolic link" if error.errno == errno.ELOOP else "a socket or a device"
+            raise CorruptSegmentError(f"{path} is {kind}, not a file of a checkpoint", path=path) from None
+        self._fds[name] = fd
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+            raise CorruptSegmentError(f"{path} is {kind}, not a file of a checkpoint", path=path)
 
     def _manifest_bytes(self) -> bytes:
         raw = os.pread(self._fds[MANIFEST], _MAX_MANIFEST_NBYTES + 1, 0)

@@ -7,8 +7,10 @@ same name and under the same index, keeps its fields. So the two halves can be l
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import tempfile
 import zipfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -45,9 +47,10 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
     manifest = describe(saved, session=session, storage_saved=False, payload_nbytes=0, files=facts)
     target = Path(os.path.abspath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.tmp")
+    # A name of its own: whatever else is beside it, links too, is somebody's.
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
-        with open(temporary, "wb") as file:
+        with open(handle, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 archive.writestr(MANIFEST, manifest.encode())
                 for name, content in contents.items():
@@ -56,7 +59,8 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,5 +23,8 @@ def reserved(store: _native.Store, session: _native.SavedSession) -> Iterator[li
         yield reservations
     except BaseException:
         for reservation in reservations:
-            reservation.abandon()
+            # What the body has published stays: an interrupt may come right after the commit, and is what the caller
+            # must see.
+            with contextlib.suppress(ValueError):
+                reservation.abandon()
         raise
