@@ -20,6 +20,7 @@ export RAY_worker_niceness ?= 0
 .PHONY: help demo demo-notice dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
+	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
 	@echo "make test    everything that must hold (under 12 minutes)"
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
@@ -50,7 +51,7 @@ $(STAMPS)/python: constraints.txt pyproject.toml
 # The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.
 INSTALL := $(PIP) install -q --no-build-isolation -c constraints.txt -C cmake.define.TQ_PAUSE_POINTS=ON -e
 $(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
-	$(INSTALL) '.[example]'
+	$(INSTALL) '.[example,compat,checkpoint,metrics]'
 	@rm -f $(STAMPS)/installed-* && touch $@
 
 # What tests and lint need beyond that; the demo does without.

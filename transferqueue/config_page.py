@@ -12,6 +12,8 @@ _ABOUT = """# Configuration
 `init` takes a mapping (nested or with dotted keys), a `Config`, and dotted keys as overrides:
 
 ```python
+import transferqueue as tq
+
 tq.init({"storage": {"size": "4GiB"}}, **{"read.mode": "shared"})
 ```
 
