@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-_PICKLE = 1
+PICKLE_EXTENSION = 1
 _COUNT = struct.Struct("<I")
 _EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
 # Encoded without a further look. A str may hold a lone surrogate, which `_encode` says by the name of the tag.
@@ -43,7 +43,7 @@ def _encode(name: str, value: Any) -> bytes:
     try:
         if _survives(value):
             return _encode_value(value)
-        return _encode_value(msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value, protocol=5)))
+        return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickle.dumps(value, protocol=5)))
     except Exception as error:  # whatever the value's own code raises
         raise ValueError(f"tag {name!r}, a {type(value).__name__}, cannot be stored: {error!r}") from error
 
@@ -101,7 +101,7 @@ class TagDecoder:
         self._decode_value = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
 
     def _extension(self, code: int, data: memoryview) -> Any:
-        if code != _PICKLE:
+        if code != PICKLE_EXTENSION:
             raise ValueError(f"a tag holds an extension of unknown kind {code}")
         if not self._allow_pickle:
             raise ValueError("a tag holds a pickled value and allow_pickle is off; set allow_pickle to read it")

@@ -18,6 +18,7 @@ import transferqueue as tq
 from tests.support.sessions import embedded
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import TransferQueueClient
+from transferqueue.tag_maps import encode_tags
 
 pytestmark = pytest.mark.timeout(120)
 Change = Callable[[pa.Table], pa.Table]
@@ -78,6 +79,7 @@ def first(value: Any) -> Callable[[list[Any]], list[Any]]:
     return lambda values: [value, *values[1:]]
 
 
+TAGS = encode_tags({"n": 1})  # number of tags | length of the name | name | length of the value | value
 CHANGES: dict[str, tuple[str, Change]] = {
     "no column": ("runs", lambda table: table.drop_columns(["cells"])),
     "another type": (
@@ -102,6 +104,18 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "no cells": ("cells", lambda table: table.slice(0, 0)),
     "a key twice": ("rows", column("key", lambda values: ["same"] * len(values))),
     "tags that are none": ("rows", column("tags", first(b"\xff\xff\xff\xff"))),
+    "tags of another length": ("rows", column("tags", first(TAGS[:-1]))),
+    "more tags": ("rows", column("tags", first(TAGS + b"x"))),
+    "tags whose values are none": ("rows", column("tags", first(TAGS[:-1] + b"\xc1"))),
+    "a tag twice": ("rows", column("tags", first(b"\2" + TAGS[1:] + TAGS[4:]))),
+    "an extension of no kind": ("rows", column("tags", first(TAGS[:9] + b"\3\0\0\0\xd4\7x"))),
+    "tags nested too deeply": ("rows", column("tags", first(TAGS[:9] + b"\0\0\1\0" + b"\x91" * 65535 + b"\1"))),
+    "dense fields that are ragged": ("fields", column("kind", lambda values: [1] * len(values))),
+    "dense fields that are blobs": ("fields", column("kind", lambda values: [2] * len(values))),
+    "schemas that are none": ("fields", column("schema", lambda values: [b"\xff"] * len(values))),
+    "a NUL in a field": ("fields", column("name", lambda values: [f"{value}\0" for value in values])),
+    "a NUL in a partition": ("partitions", column("name", lambda values: [f"{value}\0" for value in values])),
+    "a NUL in a known field": ("partitions", column("known_fields", lambda values: [["x\0"]] * len(values))),
     "keys of rows that are not there": ("rows", column("row", lambda values: [value + 4000 for value in values])),
     "consumed rows that are not there": ("tasks", column("consumed_rows", first([1 << 40]))),
     "more consumed rows than fit": (

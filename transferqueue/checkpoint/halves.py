@@ -25,6 +25,7 @@ from transferqueue.checkpoint.libraries import check_libraries, new_checksum, py
 from transferqueue.checkpoint.manifest import MANIFEST, TABLES, FileFacts, Manifest, describe, parse_manifest
 from transferqueue.checkpoint.pickles import refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
+from transferqueue.checkpoint.session_check import check_names, check_tags
 from transferqueue.checkpoint.tables import Ints, from_tables, to_tables
 from transferqueue.errors import CorruptSegmentError
 
@@ -133,7 +134,10 @@ def _read(file: Any, path: str) -> _native.SavedSession:
             if _facts(content) != manifest.files[f"{name}.arrow"]:
                 raise CorruptSegmentError(f"{name}.arrow in {path} is damaged: it is not what was written", path=path)
             tables[name] = pyarrow().ipc.open_file(io.BytesIO(content)).read_all()
-        return from_tables(tables, manifest.next_row)
+        session = from_tables(tables, manifest.next_row)
+        check_names(session)
+        check_tags(session)
+        return session
 
 
 def _with_fields_of(

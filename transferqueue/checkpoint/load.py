@@ -17,6 +17,7 @@ from transferqueue.checkpoint.manifest import PAYLOAD, TABLES
 from transferqueue.checkpoint.payload import copy_fragments
 from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
+from transferqueue.checkpoint.session_check import check_fields, check_names, check_tags
 from transferqueue.checkpoint.tables import from_tables
 
 
@@ -67,7 +68,11 @@ def _session(files: CheckpointFiles) -> _native.SavedSession:
         with as_corruption(files.path(f"{name}.arrow"), "it is no table of a checkpoint"):
             tables[name] = files.reader(f"{name}.arrow").read_all()
     with as_corruption(files.path(""), "its tables are not those of a session"):
-        return from_tables(tables, files.manifest.next_row)
+        session = from_tables(tables, files.manifest.next_row)
+    for name, check in (("partitions", check_names), ("fields", check_fields), ("rows", check_tags)):
+        with as_corruption(files.path(f"{name}.arrow"), "it says what cannot be"):
+            check(session)
+    return session
 
 
 def _copy(files: CheckpointFiles, session: _native.SavedSession, reservations: list[_native.Reservation]) -> None:

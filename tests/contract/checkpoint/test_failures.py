@@ -257,6 +257,18 @@ def test_a_load_that_fails_at_the_last_step_changes_nothing(
     is_old(client, place)
 
 
+def test_an_error_right_after_the_commit_is_the_one_that_is_raised(client: TransferQueueClient, place: Path) -> None:
+    if not _native.PAUSE_POINTS:
+        pytest.skip("pause points are not compiled in")
+    _native.arm_pause("load.after_commit", "fail")
+    try:
+        with pytest.raises(OSError, match=r"armed to fail"):
+            client.load_checkpoint(place)
+    finally:
+        _native.resume("load.after_commit")
+    is_old(client, place)  # the rows are loaded, and can be loaded again
+
+
 class Custom:
     """Only pickle keeps it."""
 
