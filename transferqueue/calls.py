@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from transferqueue.client import TransferQueueClient
@@ -14,25 +14,40 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def on_client(method: Callable[Concatenate[TransferQueueClient, P], R]) -> Callable[P, R]:
-    """A method of the client as a function; the method is looked up at each call, so a patched client counts."""
+def function_of(
+    method: Callable[Concatenate[Any, P], R],
+    module: str,
+    client: Callable[[], Any],
+    client_in_loop: Callable[[], Awaitable[Any]],
+) -> Callable[P, R]:
+    """A method as a function of `module`, on what `client` gives (`client_in_loop` on an event loop); the method is
+    looked up at each call, so a patched client counts."""
     name = method.__name__
 
     @functools.wraps(method)
     def function(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return getattr(get_client(), name)(*args, **kwargs)
+        return getattr(client(), name)(*args, **kwargs)
 
     @functools.wraps(method)
     async def coroutine_function(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return await getattr(get_client(), name)(*args, **kwargs)
+        return await getattr(await client_in_loop(), name)(*args, **kwargs)
 
     call: Any = coroutine_function if inspect.iscoroutinefunction(method) else function
     signature = inspect.signature(method)
     call.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     call.__qualname__ = name
-    call.__module__ = "transferqueue"
+    call.__module__ = module
     call.__dict__.pop("__steps__", None)
     return cast("Callable[P, R]", call)
+
+
+async def _client_in_loop() -> TransferQueueClient:
+    return get_client()
+
+
+def on_client(method: Callable[Concatenate[TransferQueueClient, P], R]) -> Callable[P, R]:
+    """A method of the client as a function of the package, on this process's client."""
+    return function_of(method, "transferqueue", get_client, _client_in_loop)
 
 
 put = on_client(TransferQueueClient.put)

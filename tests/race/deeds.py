@@ -83,6 +83,27 @@ def sampler(
         client._sampler_prototype = before
 
 
+@contextmanager
+def overtaken(client: TransferQueueClient, times: int, others: Callable[[int], Sequence[int]]) -> Iterator[list[int]]:
+    """Others take three rows of task "t" between the look and the choice of whoever asks, `times` times.
+
+    `others` takes them (told how many are gone) and returns their indexes; the list collects them all.
+    """
+    taken: list[int] = []
+    depth = 0
+
+    def sample(ready: list[int], size: int) -> tuple[list[int], list[int]]:
+        nonlocal depth
+        if depth == 0 and len(taken) < 3 * times:
+            depth = 1
+            taken.extend(others(len(taken)))
+            depth = 0
+        return ready[:size], ready[:size]
+
+    with sampler(client, sample):
+        yield taken
+
+
 def fill_all_room(client: TransferQueueClient, value: int) -> None:
     """Every free byte of the store is written over, and stays taken until the partition "filler" is cleared."""
     nbytes = client.stats().total_bytes

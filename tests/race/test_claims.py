@@ -56,19 +56,12 @@ def claim(client: TransferQueueClient, count: int, task: str = "t") -> tq.Claim:
 def test_one_overtaken_five_times_comes_through(client: TransferQueueClient) -> None:
     """By claims and fetches in turn; from the fourth time on it holds the task's lock, which these do not ask for."""
     put_rows(client, 24)
-    taken: list[int] = []
-    depth = 0
 
-    def sample(ready: list[int], size: int) -> tuple[list[int], list[int]]:
-        nonlocal depth
-        if depth == 0 and len(taken) < 15:
-            depth = 1
-            other = claim(client, 3).meta if len(taken) % 2 else client.get_meta("x", 3, "p", task_name="t")
-            taken.extend(other.global_indexes)
-            depth = 0
-        return ready[:size], ready[:size]
+    def others(gone: int) -> list[int]:
+        other = claim(client, 3).meta if gone % 2 else client.get_meta("x", 3, "p", task_name="t")
+        return other.global_indexes
 
-    with deeds.sampler(client, sample):
+    with deeds.overtaken(client, 5, others) as taken:
         mine = claim(client, 3)
     assert len(taken) == 15
     assert len({*taken, *mine.meta.global_indexes}) == 18

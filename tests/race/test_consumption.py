@@ -68,18 +68,7 @@ def test_one_overtaken_between_its_choice_and_its_commit_chooses_again(client: T
 
 def test_one_overtaken_five_times_comes_through(client: TransferQueueClient) -> None:
     put_rows(client, 24)
-    taken: list[int] = []
-    depth = 0
-
-    def sample(ready: list[int], size: int) -> tuple[list[int], list[int]]:
-        nonlocal depth
-        if depth == 0 and len(taken) < 15:
-            depth = 1
-            taken.extend(client.get_meta("x", 3, "p", task_name="t").global_indexes)
-            depth = 0
-        return ready[:size], ready[:size]
-
-    with deeds.sampler(client, sample):
+    with deeds.overtaken(client, 5, lambda _: client.get_meta("x", 3, "p", task_name="t").global_indexes) as taken:
         mine = client.get_meta("x", 3, "p", task_name="t").global_indexes
     assert len(taken) == 15
     assert len({*taken, *mine}) == 18

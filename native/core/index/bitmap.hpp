@@ -66,11 +66,6 @@ class RowBitmap {
     byte = static_cast<char>(byte | bit);
     return fresh;
   }
-  std::int64_t count() const {
-    std::int64_t rows = 0;
-    for (const char byte : bytes_) rows += std::popcount(static_cast<unsigned char>(byte));
-    return rows;
-  }
   void reset(RowIndex row) {
     char& byte = bytes_[byte_of(row)];
     byte = static_cast<char>(byte & ~(1 << (row % 8)));

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/index/impl.hpp"
+#include "core/index/task_records.hpp"
 
 namespace tq {
 namespace {
@@ -34,16 +35,6 @@ void count_rows(const Txn& txn, const Partition& partition, Index::PartitionCens
   }
 }
 
-std::int64_t handed_out_rows(const Txn& txn, PartitionId partition, std::uint64_t task) {
-  std::int64_t rows = 0;
-  const Key first = Key(Table::consumed).u32(partition).u64(task);
-  Cursor cursor(txn, Table::consumed);
-  for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
-    rows += RowBitmap::parse(cursor.value()).count();
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::vector<Index::PartitionCensus> Index::census() {
@@ -59,7 +50,7 @@ std::vector<Index::PartitionCensus> Index::census() {
     for (bool task = tasks.seek(Key(Table::tasks).u32(partition.id)); task && key_u32(tasks.tail(), 0) == partition.id;
          task = tasks.next()) {
       const TaskRecord record = TaskRecord::parse(tasks.value());
-      census.consumed.emplace_back(std::string(tasks.tail().substr(4)), handed_out_rows(txn, partition.id, record.id));
+      census.consumed.emplace_back(std::string(tasks.tail().substr(4)), marked_rows(txn, partition.id, record.id));
     }
     all.push_back(std::move(census));
   }

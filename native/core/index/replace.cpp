@@ -6,6 +6,7 @@
 
 #include "core/index/impl.hpp"
 #include "core/index/saved_check.hpp"
+#include "core/index/task_records.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -153,10 +154,10 @@ class Replacement {
       // No version that the task had before: a commit computed on the rows that were replaced is refused.
       record.version = std::uint64_t{partition} << 32;
       record.sampler_state = task.sampler_state;
-      txn.put(Key(Table::tasks).u32(partition).name(task.name), record.encode());
+      txn.put(task_key(partition, task.name), record.encode());
       std::vector<Segment> marks;
       for (const RowRange& range : task.consumed) marks.push_back({range.first, range.count, 0, 0});
-      change_bitmaps(txn, {Table::consumed, partition, record.id}, marks,
+      change_bitmaps(txn, marks_of(partition, record.id), marks,
                      [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
     }
   }

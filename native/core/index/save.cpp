@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "core/index/impl.hpp"
+#include "core/index/task_records.hpp"
 
 namespace tq {
 namespace {
@@ -150,15 +151,14 @@ class Listing {
          found = cursor.next()) {
       TaskRecord record = TaskRecord::parse(cursor.value());
       SavedTask task{number_, std::string(cursor.tail().substr(4)), std::move(record.sampler_state), {}};
-      list_marks(Key(Table::consumed).u32(partition.id).u64(record.id), task.consumed);
+      list_marks(partition.id, record.id, task.consumed);
       answer_.session.tasks.push_back(std::move(task));
     }
   }
 
   // Those of rows cleared since, too: they count for who wants to know how many rows a task consumed.
-  void list_marks(const Key& first, std::vector<RowRange>& ranges) {
-    Cursor cursor(txn_, Table::consumed);
-    for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
+  void list_marks(PartitionId partition, std::uint64_t task, std::vector<RowRange>& ranges) {
+    for_each_marks(txn_, partition, task, [&](const Cursor& cursor) {
       const RowBitmap marks = RowBitmap::parse(cursor.value());
       const RowIndex start = RowBitmap::first_row(key_u64(cursor.tail(), 12));
       for (RowIndex row = start; row < start + RowBitmap::n_rows; ++row) {
@@ -169,7 +169,7 @@ class Listing {
           ranges.push_back({row, 1});
         }
       }
-    }
+    });
   }
 
   // Fields that no row names any more are left out of their blocks, and the others move up.

@@ -15,6 +15,23 @@ namespace tq::index {
 inline Key task_key(PartitionId partition, const std::string& task) { return Key(Table::tasks).u32(partition).name(task); }
 inline BitmapPlace marks_of(PartitionId partition, std::uint64_t task) { return {Table::consumed, partition, task}; }
 
+// Calls `visit(cursor)` at each stored bitmap of a task's marks, in the order of their rows.
+template <class Visit>
+void for_each_marks(const Txn& txn, PartitionId partition, std::uint64_t task, Visit&& visit) {
+  const Key first = Key(Table::consumed).u32(partition).u64(task);
+  Cursor cursor(txn, Table::consumed);
+  for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
+    visit(cursor);
+  }
+}
+
+// Rows that the task was ever given since its reset: a mark stays when its row is cleared (indexes are never used again).
+inline std::int64_t marked_rows(const Txn& txn, PartitionId partition, std::uint64_t task) {
+  std::int64_t count = 0;
+  for_each_marks(txn, partition, task, [&](const Cursor& cursor) { count += RowBitmap::count(cursor.value()); });
+  return count;
+}
+
 inline std::optional<TaskRecord> task_record(const Txn& txn, PartitionId partition, const std::string& task) {
   check_name(task, "task");
   const auto value = txn.get(task_key(partition, task));

@@ -39,11 +39,7 @@ bool has_all(const RunView& run, const std::vector<FieldId>& ids) {
 }
 
 void erase_marks(WriteTxn& txn, PartitionId partition, std::uint64_t task) {
-  Cursor cursor(txn, Table::consumed);
-  const Key first = Key(Table::consumed).u32(partition).u64(task);
-  for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
-    cursor.erase();
-  }
+  for_each_marks(txn, partition, task, [](Cursor& cursor) { cursor.erase(); });
 }
 
 }  // namespace
@@ -75,14 +71,7 @@ std::optional<std::int64_t> Index::consumed_rows(const std::string& name, const 
   if (!partition) return std::nullopt;
   const auto record = task_record(txn, partition->id, task);
   if (!record) return 0;
-  // A mark stays when its row is cleared (indexes are never used again), so the marks are all that was ever consumed.
-  std::int64_t count = 0;
-  Cursor cursor(txn, Table::consumed);
-  const Key first = Key(Table::consumed).u32(partition->id).u64(record->id);
-  for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
-    count += RowBitmap::count(cursor.value());
-  }
-  return count;
+  return marked_rows(txn, partition->id, record->id);
 }
 
 std::int64_t Index::unconsumed_rows(const std::string& name) {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import transferqueue
 from transferqueue import cluster
 from transferqueue import session as native_session
+from transferqueue.calls import function_of
 from transferqueue.compat import ray_system
 from transferqueue.compat.client_base import session_name
 from transferqueue.compat.transfer_queue.client import TransferQueueClient
@@ -251,29 +250,17 @@ def _attach_registered() -> bool:
     return name is not None and name not in _closed_here and _attach(name, name)
 
 
+async def _attached_client_in_loop() -> TransferQueueClient:
+    client = _TQ_CLIENT
+    if client is not None and client.usable:
+        return client
+    # Asks Ray and waits: not on the caller's event loop.
+    return await asyncio.get_running_loop().run_in_executor(None, _attached_client)
+
+
 def _on_client(method: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     """A method of the client as a function of the module."""
-    name = method.__name__
-
-    @functools.wraps(method)
-    def function(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return getattr(_attached_client(), name)(*args, **kwargs)
-
-    @functools.wraps(method)
-    async def coroutine_function(*args: P.args, **kwargs: P.kwargs) -> Any:
-        client = _TQ_CLIENT
-        if client is None or not client.usable:
-            # Asks Ray and waits: not on the caller's event loop.
-            client = await asyncio.get_running_loop().run_in_executor(None, _attached_client)
-        return await getattr(client, name)(*args, **kwargs)
-
-    call: Any = coroutine_function if inspect.iscoroutinefunction(method) else function
-    signature = inspect.signature(method)
-    call.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
-    call.__qualname__ = name
-    call.__module__ = __name__
-    call.__dict__.pop("__steps__", None)
-    return cast("Callable[P, R]", call)
+    return function_of(method, __name__, _attached_client, _attached_client_in_loop)
 
 
 kv_put = _on_client(TransferQueueClient.kv_put)
