@@ -21,10 +21,10 @@ from transferqueue.controller.errors import (
     WorkerStartError,
 )
 from transferqueue.controller.group_future import GroupFuture
+from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
+from transferqueue.controller.pools.resource_pool import ResourcePool
 from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
-from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.controller.ray_worker_group import RayWorkerGroup
-from transferqueue.controller.resource_pool import ResourcePool
 from transferqueue.controller.worker_group import WorkerGroup
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Any
 from transferqueue.config import SESSION_VARIABLE
 from transferqueue.controller.collect import RankFacts, gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerStartError
+from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
+from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actor import actor_class
-from transferqueue.controller.rank_place import RankPlace, local_ranks
 from transferqueue.controller.ray_class import RayClassWithInitArgs
-from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo
 from transferqueue.workers.ray_runtime import require_ray

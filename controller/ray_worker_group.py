@@ -12,8 +12,8 @@ from transferqueue.controller.collect import RankFacts, gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
+from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.ray_class import RayClassWithInitArgs
-from transferqueue.controller.ray_resource_pool import RayResourcePool
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from transferqueue.controller.placement import place_ranks, remove_groups
-from transferqueue.controller.rank_place import RankPlace
-from transferqueue.controller.resource_pool import ResourcePool
+from transferqueue.controller.pools.placement import place_ranks, remove_groups
+from transferqueue.controller.pools.rank_place import RankPlace
+from transferqueue.controller.pools.resource_pool import ResourcePool
 
 DEFAULT_TIMEOUT_S = 60.0
 

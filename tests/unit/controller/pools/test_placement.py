@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from transferqueue.controller import InsufficientResourcesError, RayResourcePool, ResourcePool, placement
-from transferqueue.controller.placement import check_fits
-from transferqueue.controller.rank_place import RankPlace, local_ranks
+from transferqueue.controller import InsufficientResourcesError, RayResourcePool, ResourcePool
+from transferqueue.controller.pools import placement
+from transferqueue.controller.pools.placement import check_fits
+from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
 
 
 def cluster(*nodes: dict[str, float]) -> SimpleNamespace:

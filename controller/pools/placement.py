@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transferqueue.controller.errors import InsufficientResourcesError
-from transferqueue.controller.rank_place import RankPlace
+from transferqueue.controller.pools.rank_place import RankPlace
 from transferqueue.workers.ray_runtime import require_ray
 
 
