@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from examples.grpo.metrics import Metrics
+from examples.common.metrics import Metrics
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tensordict import NonTensorData, TensorDict, TensorDictBase
 
-from examples.grpo.metrics import Metrics, mean_metrics, merge_shards
+from examples.common.metrics import Metrics, mean_metrics, merge_shards
 from transferqueue import BatchMeta, TransferQueueClient
 
 Batch = Any

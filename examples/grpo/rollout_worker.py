@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from examples.grpo.batching import jagged
+from examples.common.model import Transformer
+from examples.common.model_setup import initial_state_of, model_config_of
+from examples.common.responses import sample_responses
+from examples.common.weights import unflatten_state
 from examples.grpo.config import GrpoConfig
-from examples.grpo.generate import generate, positions_of
-from examples.grpo.model import Transformer
-from examples.grpo.model_setup import initial_state_of, model_config_of
-from examples.grpo.tokenizer import PAD_ID
 from examples.grpo.traffic import TrafficLog
-from examples.grpo.weights import unflatten_state
 from transferqueue.workers import Dispatch, Worker, make_nd_compute_dataproto_dispatch_fn, register
 
 MESH = "rollout"
@@ -39,24 +37,9 @@ class RolloutWorker(Worker):
         Returns `responses` (jagged int64, eos included), `attention_mask` and `position_ids` (int64
         ``[rows, max_prompt_length + max_response_length]``, prompt and response side by side).
         """
-        prompts = batch["prompts"]
-        prompt_mask = prompts != PAD_ID
-        width = self.config.data.max_response_length
         # Each rank draws from a stream of its own; the same seed gives the same responses for the same layout.
         generator = torch.Generator().manual_seed(seed * 1009 + self.rank)
-        generation = generate(
-            self.model, prompts, prompt_mask, max_new_tokens=width, temperature=temperature, generator=generator
-        )
-        response_mask = torch.arange(width) < generation.lengths.unsqueeze(1)
-        mask = torch.cat([prompt_mask, response_mask], dim=1)
-        return TensorDict(
-            {
-                "responses": jagged(generation.rows()),
-                "attention_mask": mask.long(),
-                "position_ids": positions_of(mask),
-            },
-            batch_size=batch.batch_size,
-        )
+        return sample_responses(self.model, batch, self.config.data.max_response_length, temperature, generator)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_weights(self, weights: TensorDict) -> None:

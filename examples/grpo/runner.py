@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -13,15 +11,13 @@ from typing import Any
 
 from rich.console import Console
 
-from examples.grpo.config import GrpoConfig, to_lines, to_yaml
+from examples.common.cluster import start_ray
+from examples.common.config import to_lines, to_yaml
+from examples.grpo.config import GrpoConfig
 from examples.grpo.display import WORKED_OUT, make_display
 from examples.grpo.events import Event
 from examples.grpo.report import RunRecord, print_report, write_csv, write_plot
 from examples.grpo.trainer import run_training
-
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_OBJECT_STORE_BYTES = 256 * 1024 * 1024
-"""Ray's own store carries next to nothing here; its default would be a third of the machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
     for line in to_lines(config):
         console.print(line, highlight=False, markup=False)
     console.print(WORKED_OUT, highlight=False, markup=False)
-    start_ray(config)
+    start_ray(config.trainer.ray_num_cpus)
     import ray
 
     record = RunRecord()
@@ -66,27 +62,6 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
     outcome = Outcome(record.gain(), config.trainer.required_gain, time.perf_counter() - started_s)
     console.print(f"{folder}/reward.png and reward.csv written; {outcome.wall_s:.0f} s in all", highlight=False)
     return outcome
-
-
-def start_ray(config: GrpoConfig) -> None:
-    """A cluster of one node in this process; ranks run at normal priority and find this package."""
-    # Read by the processes that ray.init starts. Niceness 15, Ray's default for workers, would make every number a
-    # measure of what else runs on the machine.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    # By default Ray starts one idle worker per CPU ahead. Ranks have environments of their own and could not use them.
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    # Inherited by the ranks: where this package is, and one thread each, for there are more ranks than cores.
-    paths = [str(_REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import ray
-
-    ray.init(
-        num_cpus=config.trainer.ray_num_cpus,
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        logging_level=logging.WARNING,
-    )
 
 
 class ControllerActor:

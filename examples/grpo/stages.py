@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Stage:
-    """`group.method` is called with a batch of the fields `inputs` and returns one with the fields `outputs`."""
-
-    name: str
-    group: str
-    method: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-SEQUENCE_FIELDS = ("prompts", "responses", "attention_mask", "position_ids")
+from examples.common.stage import SEQUENCE_FIELDS, Stage
 
 GENERATE = Stage("gen", "rollout", "generate_sequences", ("prompts",), ("responses", "attention_mask", "position_ids"))
 OLD_LOG_PROB = Stage("old_log_prob", "actor", "compute_log_prob", SEQUENCE_FIELDS, ("old_log_probs",))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
 
-from tensordict import TensorDict
-
-from examples.grpo.weight_sync import PARTITION as WEIGHTS_PARTITION
+from examples.common.weight_sync import PARTITION as WEIGHTS_PARTITION
 
 _BRIDGE_LOGGER = "transferqueue.bridge"
 _COUNTS = re.compile(r"partition=(\S+) .*viewed=(\d+)B copied=(\d+)B")
@@ -38,10 +35,3 @@ class TrafficLog(logging.Handler):
         """The totals since the last call."""
         totals, self._totals = self._totals, dict.fromkeys(_TOTALS, 0)
         return totals
-
-
-def strings_of(batch: TensorDict, name: str) -> list[str]:
-    """A column of strings as a list with one entry per row."""
-    column: Any = batch.get(name)
-    values = column.tolist() if hasattr(column, "tolist") else [column] * batch.batch_size[0]
-    return [str(value) for value in values]

@@ -8,16 +8,17 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import transferqueue as tq
+from examples.common.data_loader import DataLoader
+from examples.common.metrics import Metrics
+from examples.common.model_setup import initial_state_of
+from examples.common.warm_up import warm_up_parts
+from examples.common.weight_sync import sync_weights
 from examples.grpo.config import GrpoConfig
-from examples.grpo.data_loader import DataLoader
 from examples.grpo.events import Cost, Evaluated, Event, Finished, Started, Stepped, WarmedUp
 from examples.grpo.groups import Groups, start_groups, take_traffic
 from examples.grpo.metering import Meter
-from examples.grpo.metrics import Metrics
-from examples.grpo.model_setup import initial_state_of
 from examples.grpo.passing import Passing, make_passing
 from examples.grpo.stages import EVAL_STAGES, GENERATE, TRAIN_STAGES
-from examples.grpo.weight_sync import sync_weights
 
 _OTHER = {"metadata": "batch", "batch": "metadata"}
 
@@ -76,24 +77,19 @@ class Trainer:
         )
 
     def _warm_up(self, passing: Passing) -> Iterator[WarmedUp]:
-        settings, actor = self.config.trainer.warm_up, self.groups.actor
-        total_steps = settings.examples // settings.batch_size
+        actor = self.groups.actor
         actor.start_warm_up()
-        for first_step in range(0, total_steps, settings.report_every):
-            steps = min(settings.report_every, total_steps - first_step)
-            at_end = first_step >= (1.0 - settings.end_fraction) * total_steps
-            shown = self.loader.warm_up_batch(
-                steps * settings.batch_size,
-                settings.worked_share_end if at_end else settings.worked_share,
-                seed=self.config.trainer.seed * 100_003 + first_step,
-            )
-            partition = f"warm_up_{first_step}"
-            batch = passing.load(shown, partition)
+        for part in warm_up_parts(self.config, self.loader):
+            batch = passing.load(part.rows, part.partition)
             _, metrics = passing.call(
-                actor.warm_up, batch, ("prompts", "responses"), first_step=first_step, total_steps=total_steps
+                actor.warm_up,
+                batch,
+                ("prompts", "responses"),
+                first_step=part.first_step,
+                total_steps=part.total_steps,
             )
-            passing.drop(partition)
-            yield WarmedUp(first_step + steps, total_steps, metrics)
+            passing.drop(part.partition)
+            yield WarmedUp(part.first_step + part.steps, part.total_steps, metrics)
         self._sync_weights()
 
     def _train_step(self, passing: Passing, step: int) -> Stepped:

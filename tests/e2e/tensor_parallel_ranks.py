@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from examples.grpo.batching import PaddedBatch, jagged, join, pad_left
-from examples.grpo.model import ModelConfig, Transformer
-from examples.grpo.policy import Optim, PolicyObjective, PolicyTargets, ShardedPolicy
-from examples.grpo.tensor_parallel import TensorParallel
-from examples.grpo.weights import StateDict, gather_state, initial_state
+from examples.common.batching import PaddedBatch, jagged, join, pad_left
+from examples.common.model import ModelConfig, Transformer
+from examples.common.policy import Optim, PolicyObjective, PolicyTargets, ShardedPolicy
+from examples.common.tensor_parallel import TensorParallel
+from examples.common.weights import StateDict, gather_state, initial_state
 
 MODEL = ModelConfig(vocab_size=16, max_position=16, hidden_size=16, num_layers=2, num_heads=4)
 _ROWS, _PROMPT, _RESPONSE = 8, 5, 6

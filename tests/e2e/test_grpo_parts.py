@@ -9,17 +9,17 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from examples.grpo.batching import jagged, join, pad_left, pad_right
+from examples.common.batching import jagged, join, pad_left, pad_right
+from examples.common.data_loader import DataLoader, string_column
+from examples.common.demonstrations import final_answer, worked_answer
+from examples.common.generate import generate, positions_of
+from examples.common.losses import group_advantages, k3_divergence, policy_loss, reward_to_go
+from examples.common.model import ModelConfig, Transformer
+from examples.common.task import ChainSumTask, Problem, task_config_of
+from examples.common.tokenizer import EOS_ID, CharTokenizer
+from examples.common.weights import flatten_state, initial_state, unflatten_state
 from examples.grpo.config import GrpoConfig, load_config
-from examples.grpo.data_loader import DataLoader, string_column
-from examples.grpo.demonstrations import final_answer, worked_answer
-from examples.grpo.generate import generate, positions_of
-from examples.grpo.losses import group_advantages, k3_divergence, policy_loss, reward_to_go
-from examples.grpo.model import ModelConfig, Transformer
 from examples.grpo.reward_worker import RewardWorker
-from examples.grpo.task import ChainSumTask, Problem, task_config_of
-from examples.grpo.tokenizer import EOS_ID, CharTokenizer
-from examples.grpo.weights import flatten_state, initial_state, unflatten_state
 from tests.e2e.tensor_parallel_ranks import MODEL, Step, full_step, run_ranks
 
 pytestmark = pytest.mark.timeout(120)
@@ -272,7 +272,7 @@ def test_wrong_overrides_are_refused_by_name(override: str, named: str, capsys: 
 
 
 def test_the_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
-    from examples.grpo.config import to_yaml
+    from examples.common.config import to_yaml
 
     config = load_config(["trainer.seed=9"])
     file = tmp_path / "config.yaml"

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.grpo.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
+from examples.common.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
 
 
 @dataclass(frozen=True)

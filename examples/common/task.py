@@ -13,7 +13,7 @@ from typing import Any
 
 import reasoning_gym
 
-from examples.grpo.config import DataConfig
+from examples.common.config import DataConfig
 
 _DATASET = "chain_sum"
 _STREAM_STRIDE = 1 << 24

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from examples.grpo.batching import PaddedBatch
-from examples.grpo.losses import entropy, policy_loss, token_log_probs
-from examples.grpo.metrics import Metrics
-from examples.grpo.model import ModelConfig, Transformer
-from examples.grpo.parallel import clip_gradients, sum_gradients, sum_over
-from examples.grpo.tensor_parallel import TensorParallel
-from examples.grpo.weights import StateDict, shard_state
+from examples.common.batching import PaddedBatch
+from examples.common.losses import entropy, policy_loss, token_log_probs
+from examples.common.metrics import Metrics
+from examples.common.model import ModelConfig, Transformer
+from examples.common.parallel import clip_gradients, sum_gradients, sum_over
+from examples.common.tensor_parallel import TensorParallel
+from examples.common.weights import StateDict, shard_state
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import math
 import torch
 import torch.distributed as dist
 
-from examples.grpo.model import ModelConfig, Transformer
-from examples.grpo.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
+from examples.common.model import ModelConfig, Transformer
+from examples.common.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
 
 StateDict = dict[str, torch.Tensor]
 

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from examples.grpo.task import Problem
+from examples.common.task import Problem
 
 _NUMBER = re.compile(r"[+-]?\d+")
 

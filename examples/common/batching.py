@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from tensordict import TensorDict
 
-from examples.grpo.generate import positions_of
-from examples.grpo.tokenizer import PAD_ID
+from examples.common.generate import positions_of
+from examples.common.tokenizer import PAD_ID
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,10 @@ def join(prompts: torch.Tensor, prompt_mask: torch.Tensor, responses: torch.Tens
     response_mask = torch.arange(width) < lengths_of(responses).unsqueeze(1)
     mask = torch.cat([prompt_mask.bool(), response_mask], dim=1)
     return PaddedBatch(torch.cat([prompts, padded], dim=1), positions_of(mask), mask, padded, response_mask)
+
+
+def strings_of(batch: TensorDict, name: str) -> list[str]:
+    """A column of strings as a list with one entry per row."""
+    column: Any = batch.get(name)
+    values = column.tolist() if hasattr(column, "tolist") else [column] * batch.batch_size[0]
+    return [str(value) for value in values]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from examples.grpo.model import KVCache, Transformer
-from examples.grpo.tokenizer import EOS_ID, PAD_ID
+from examples.common.model import KVCache, Transformer
+from examples.common.tokenizer import EOS_ID, PAD_ID
 
 
 @dataclass(frozen=True)

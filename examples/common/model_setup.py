@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from examples.grpo.config import GrpoConfig
-from examples.grpo.model import ModelConfig
-from examples.grpo.weights import StateDict, initial_state
+from examples.common.config import PolicyConfig
+from examples.common.model import ModelConfig
+from examples.common.weights import StateDict, initial_state
 
 
-def model_config_of(config: GrpoConfig) -> ModelConfig:
+def model_config_of(config: PolicyConfig) -> ModelConfig:
     """Sizes of the model that the configuration asks for."""
     return ModelConfig(
         vocab_size=config.vocab_size,
@@ -18,6 +18,6 @@ def model_config_of(config: GrpoConfig) -> ModelConfig:
     )
 
 
-def initial_state_of(config: GrpoConfig) -> StateDict:
+def initial_state_of(config: PolicyConfig) -> StateDict:
     """The weights that training starts from."""
     return initial_state(model_config_of(config), config.trainer.seed, config.model.initializer_range)

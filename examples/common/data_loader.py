@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from examples.grpo.batching import jagged, pad_left
-from examples.grpo.config import GrpoConfig
-from examples.grpo.demonstrations import demonstrations
-from examples.grpo.task import ChainSumTask, Problem, task_config_of
-from examples.grpo.tokenizer import CharTokenizer
+from examples.common.batching import jagged, pad_left
+from examples.common.config import PolicyConfig
+from examples.common.demonstrations import demonstrations
+from examples.common.task import ChainSumTask, Problem, task_config_of
+from examples.common.tokenizer import CharTokenizer
 
 _WARM_UP_STREAM = 0
 _TRAIN_STREAM = 1
@@ -21,7 +21,7 @@ _TRAIN_STREAM = 1
 class DataLoader:
     """The controller's side of the data: it tokenizes and hands out batches, seeded."""
 
-    def __init__(self, config: GrpoConfig) -> None:
+    def __init__(self, config: PolicyConfig) -> None:
         self._config = config
         self._task = ChainSumTask(task_config_of(config.data))
         self._tokenizer = CharTokenizer()

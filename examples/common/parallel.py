@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from examples.grpo.model import Transformer
-from examples.grpo.tensor_parallel import TensorParallel
-from examples.grpo.weights import sharded_names
+from examples.common.model import Transformer
+from examples.common.tensor_parallel import TensorParallel
+from examples.common.weights import sharded_names
 
 
 def sum_over(values: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:

@@ -1,0 +1,32 @@
+"""A Ray cluster of one node for an example."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+"""Ray's own store carries next to nothing here; its default would be a third of the machine's memory."""
+
+
+def start_ray(num_cpus: int) -> None:
+    """A cluster of one node in this process; ranks run at normal priority and find this package."""
+    # Read by the processes that ray.init starts. Niceness 15, Ray's default for workers, would make every number a
+    # measure of what else runs on the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # By default Ray starts one idle worker per CPU ahead. Ranks have environments of their own and could not use them.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    # Inherited by the ranks: where this package is, and one thread each, for there are more ranks than cores.
+    paths = [str(_REPOSITORY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import ray
+
+    ray.init(
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        logging_level=logging.WARNING,
+    )
