@@ -66,7 +66,10 @@ def _group() -> Iterator[Any]:
     ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
     try:
         with session():
-            group = RayWorkerGroup(RayResourcePool([RANKS], use_gpu=False), RayClassWithInitArgs(ray.remote(Receiver)))
+            group = RayWorkerGroup(
+                RayResourcePool([RANKS], use_gpu=False, max_colocate_count=1),
+                RayClassWithInitArgs(ray.remote(Receiver)),
+            )
             try:
                 yield group
             finally:

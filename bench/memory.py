@@ -103,7 +103,9 @@ def controller_payload(rows: int, rounds: int) -> Measured:
     ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
     try:
         with session("3GiB"):
-            group = RayWorkerGroup(RayResourcePool([4], use_gpu=False), RayClassWithInitArgs(ray.remote(Rank)))
+            group = RayWorkerGroup(
+                RayResourcePool([4], use_gpu=False, max_colocate_count=1), RayClassWithInitArgs(ray.remote(Rank))
+            )
             try:
                 group.score(group.produce(16)[0])  # imports and first calls
                 [meta] = group.produce(count)

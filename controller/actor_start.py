@@ -83,14 +83,12 @@ class GroupStart:
     def _options(self, rank: int, place: RankPlace) -> dict[str, Any]:
         strategies = self._ray.util.scheduling_strategies
         options: dict[str, Any] = {
-            "num_cpus": self._pool.share,
+            **self._pool.rank_request(),
             "max_restarts": 0,
             "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
                 placement_group=place.placement_group, placement_group_bundle_index=place.bundle_index
             ),
         }
-        if self._pool.use_gpu:
-            options["num_gpus"] = self._pool.share
         user_options = dict(self._class_with_args.options)
         runtime_env = dict(user_options.pop("runtime_env", None) or {})
         runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **self._environment(rank)}

@@ -79,6 +79,11 @@ def _too_little(ranks_per_node: Sequence[int], bundle: Mapping[str, float], what
     present, free = ray.cluster_resources(), ray.available_resources()
     nodes = tuple(f"{node['NodeManagerAddress']}: {_amounts(node['Resources'], bundle)}" for node in _alive_nodes())
     advice = "Ask for fewer ranks, or shut down what holds the rest"
+    if bundle.get("CPU", 0.0) > 1 and present.get("CPU", 0.0) >= ranks:
+        advice = (
+            f"A bundle has as many CPUs as groups may share it ({bundle['CPU']:g}): a pool for fewer groups, "
+            "RayResourcePool(..., max_colocate_count=1), asks for less"
+        )
     if "GPU" in bundle and not present.get("GPU"):
         advice = "The cluster has no GPU: RayResourcePool(..., use_gpu=False) asks for CPUs only"
     return InsufficientResourcesError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from transferqueue.controller.pools.bundle import Bundle
 from transferqueue.controller.pools.placement import place_ranks, remove_groups
 from transferqueue.controller.pools.rank_place import RankPlace
 from transferqueue.controller.pools.resource_pool import ResourcePool
@@ -16,17 +16,18 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 class RayResourcePool(ResourcePool):
-    """Room for ranks in a Ray cluster: one CPU (and one GPU) per rank, each node entry on one node.
+    """Room for ranks in a Ray cluster, each node entry on one node.
 
-    The room is reserved when the first group uses the pool and given back when the last one is shut down. Groups that
-    share a pool run on the same CPUs and GPUs: each takes ``1 / max_colocate_count`` of them.
+    The room of a rank is a bundle of `max_colocate_count` CPUs and one accelerator. Each group that shares the pool
+    runs one actor in each bundle, which takes one of the CPUs and ``1 / max_colocate_count`` of the accelerator. The
+    room is reserved when the first group uses the pool and given back when the last one is shut down.
 
     Args:
         process_on_nodes: ranks per node, for instance ``[4, 2]``.
-        use_gpu: reserve a GPU with each CPU; False where there are none.
+        use_gpu: a bundle has an accelerator; False where there are none.
         name_prefix: start of the names of the placement groups (a unique ending is added, so that a second run in the
             same cluster meets no old names).
-        max_colocate_count: how many groups may share the pool.
+        max_colocate_count: how many groups may share the pool, and so the CPUs of a bundle.
         accelerator_type: a custom resource that each node must have, such as ``"accelerator_type:H100"``.
         timeout_s: how long to wait for room that others hold.
     """
@@ -50,18 +51,13 @@ class RayResourcePool(ResourcePool):
         self._finalizer: Any = None
 
     @property
-    def share(self) -> float:
-        """How much of a CPU or GPU one group takes per rank (Ray counts in steps of 0.0001)."""
-        return math.floor(10_000 / self.max_colocate_count) / 10_000
-
-    def bundle(self) -> dict[str, float]:
+    def bundle(self) -> Bundle:
         """What is reserved for one rank."""
-        bundle = {"CPU": 1.0}
-        if self.use_gpu:
-            bundle["GPU"] = 1.0
-        if self.accelerator_type is not None:
-            bundle[self.accelerator_type] = 1e-4
-        return bundle
+        return Bundle.of_pool(self.max_colocate_count, "GPU" if self.use_gpu else None, self.accelerator_type, {})
+
+    def rank_request(self) -> dict[str, Any]:
+        """What an actor of a group asks for in its bundle, as ``.options(...)`` takes it."""
+        return self.bundle.request()
 
     def get_placement_groups(self, strategy: str = "STRICT_PACK") -> list[Any]:
         """The placement groups, ordered by node address; reserved on the first call."""
@@ -76,7 +72,7 @@ class RayResourcePool(ResourcePool):
             if not self._store:
                 raise ValueError("an empty pool: name the ranks per node, RayResourcePool(process_on_nodes=[4])")
             placed = place_ranks(
-                self._store, self.bundle(), strategy=strategy, name=self.name_prefix, timeout_s=self.timeout_s
+                self._store, self.bundle.resources(), strategy=strategy, name=self.name_prefix, timeout_s=self.timeout_s
             )
             self._places = [place for places in placed for place in places]
             groups = list(dict.fromkeys(place.placement_group for place in self._places))

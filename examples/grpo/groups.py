@@ -45,7 +45,7 @@ def start_groups(config: GrpoConfig, meter: Meter) -> Groups:
     try:
         for name, (worker_class, ranks) in sizes.items():
             started[name] = MeteredWorkerGroup(
-                resource_pool=RayResourcePool([ranks], use_gpu=False, name_prefix=f"grpo_{name}"),
+                resource_pool=RayResourcePool([ranks], use_gpu=False, max_colocate_count=1, name_prefix=f"grpo_{name}"),
                 ray_cls_with_init=RayClassWithInitArgs(ray.remote(worker_class), config),
                 meter=meter,
             )

@@ -193,10 +193,10 @@ def test_nodes_and_constructor_arguments_that_differ(ray_cluster: Any) -> None:
 
 def test_a_pool_larger_than_the_cluster_is_an_error_with_what_is_there(ray_cluster: Any) -> None:
     before = free_cpus(ray_cluster)
-    with pytest.raises(InsufficientResourcesError, match="wanted CPU 32; in the cluster CPU 16") as caught:
+    with pytest.raises(InsufficientResourcesError, match="wanted CPU 320; in the cluster CPU 160") as caught:
         start(Sync, [32])
-    assert caught.value.wanted == {"CPU": 32.0}
-    assert caught.value.present == {"CPU": 16.0}
+    assert caught.value.wanted == {"CPU": 320.0}
+    assert caught.value.present == {"CPU": 160.0}
     assert wait_for_cpus(ray_cluster, before)
 
 
@@ -205,7 +205,7 @@ def test_a_pool_whose_room_is_taken_says_so(ray_cluster: Any) -> None:
     taken.get_placement_groups()
     try:
         pool = RayResourcePool([8], use_gpu=False, timeout_s=1.0)
-        with pytest.raises(InsufficientResourcesError, match=r"was not free within 1 s: wanted CPU 8"):
+        with pytest.raises(InsufficientResourcesError, match=r"was not free within 1 s: wanted CPU 80"):
             RayWorkerGroup(pool, RayClassWithInitArgs(Sync))
     finally:
         taken.remove()
@@ -232,9 +232,9 @@ def test_room_that_a_program_dropped_in_a_cycle_is_found(ray_cluster: Any) -> No
 
 def test_an_actor_that_cannot_be_placed_is_an_error(ray_cluster: Any) -> None:
     with_args = RayClassWithInitArgs(Sync)
-    with_args.update_options({"num_cpus": 5})  # a rank's room is one CPU
+    with_args.update_options({"num_cpus": 11})  # a rank's room is ten CPUs
     before = free_cpus(ray_cluster)
-    with pytest.raises(WorkerStartError, match=r"rank 0 of Sync cannot be placed: .*'CPU': 5"):
+    with pytest.raises(WorkerStartError, match=r"rank 0 of Sync cannot be placed: .*'CPU': 11"):
         RayWorkerGroup(RayResourcePool([1], use_gpu=False), with_args)
     assert wait_for_cpus(ray_cluster, before)
 
@@ -282,7 +282,7 @@ raise RuntimeError("the driver fails here")
 def test_a_driver_that_failed_can_be_run_again_in_the_same_cluster(ray_cluster: Any, basic: RayWorkerGroup) -> None:
     address = ray_cluster.get_runtime_context().gcs_address
     in_use = basic.world_size
-    assert wait_for_cpus(ray_cluster, 16 - in_use)
+    assert wait_for_cpus(ray_cluster, 160 - 10 * in_use)
     taken = RayResourcePool([15 - in_use], use_gpu=False)  # a second run finds no room beside what the first left
     taken.get_placement_groups()
     try:

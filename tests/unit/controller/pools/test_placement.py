@@ -56,11 +56,13 @@ def test_a_pool_that_cannot_fit_is_refused_with_what_is_there(
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "require_ray", lambda what: cluster({"CPU": 8.0}))
-    with pytest.raises(InsufficientResourcesError, match=r"wanted CPU 2, GPU 2; in the cluster CPU 8, GPU 0") as caught:
-        check_fits([2], RayResourcePool([2]).bundle(), "STRICT_PACK")
+    with pytest.raises(
+        InsufficientResourcesError, match=r"wanted CPU 20, GPU 2; in the cluster CPU 8, GPU 0"
+    ) as caught:
+        check_fits([2], RayResourcePool([2]).bundle.resources(), "STRICT_PACK")
     assert "use_gpu=False" in str(caught.value)
     with pytest.raises(InsufficientResourcesError) as caught:
-        check_fits([9], RayResourcePool([9], use_gpu=False).bundle(), "STRICT_PACK")
+        check_fits([9], RayResourcePool([9], use_gpu=False).bundle.resources(), "STRICT_PACK")
     assert "use_gpu" not in str(caught.value)
 
 
@@ -95,6 +97,11 @@ def test_the_shape_of_a_pool() -> None:
         ResourcePool([1], max_colocate_count=0)
 
 
-def test_groups_that_share_a_pool_fit_into_one_cpu_per_rank() -> None:
+def test_groups_that_share_a_pool_fit_into_its_bundles() -> None:
     for count in (1, 2, 3, 7, 10):
-        assert RayResourcePool([1], use_gpu=False, max_colocate_count=count).share * count <= 1.0
+        pool = RayResourcePool([1], max_colocate_count=count)
+        assert pool.bundle.resources() == {"CPU": float(count), "GPU": 1.0}
+        request = pool.rank_request()
+        assert request["num_cpus"] == 1.0
+        assert 0.9 < request["num_gpus"] * count <= 1.0
+        assert RayResourcePool([1], use_gpu=False, max_colocate_count=count).rank_request() == {"num_cpus": 1.0}
