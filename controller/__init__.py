@@ -21,6 +21,7 @@ from transferqueue.controller.errors import (
     WorkerStartError,
 )
 from transferqueue.controller.group_future import GroupFuture
+from transferqueue.controller.local_worker_group import LocalWorkerGroup
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.pools.resource_pool import ResourcePool
 from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
@@ -35,6 +36,7 @@ __all__ = [
     "Execute",
     "GroupFuture",
     "InsufficientResourcesError",
+    "LocalWorkerGroup",
     "PerRank",
     "RayClassWithInitArgs",
     "RayResourcePool",

@@ -15,15 +15,18 @@ from transferqueue.workers.ray_runtime import require_ray
 
 
 class FramedMethod:
-    """`workers` are the handles of the ranks' actors, in rank order."""
+    """`workers` are the handles of the ranks' actors, in rank order; `name_on_actor` is what the method is called there
+    (None: the same), for classes that share an actor."""
 
-    def __init__(self, user_class: type, method_name: str, workers: Sequence[Any]) -> None:
-        self._name = method_name
+    def __init__(
+        self, user_class: type, method_name: str, workers: Sequence[Any], name_on_actor: str | None = None
+    ) -> None:
+        self._name = name_on_actor or method_name
         function = inspect.signature(getattr(user_class, method_name))
         self._signature = function.replace(parameters=list(function.parameters.values())[1:])
         task = f"{user_class.__name__}.{method_name}"  # what Ray's dashboard and logs show
         self._framed = [getattr(worker, FRAMED_CALL).options(name=task) for worker in workers]
-        self._direct = [getattr(worker, method_name) for worker in workers]
+        self._direct = [getattr(worker, self._name) for worker in workers]
 
     def send(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls | None:
         """Starts the method on every rank. None for arguments that are better sent by Ray's own ways.

@@ -14,6 +14,11 @@ class ClassWithInitArgs:
         self.args = args
         self.kwargs = kwargs
 
+    @property
+    def user_class(self) -> type:
+        """The plain class, without the wrapping of ``ray.remote``."""
+        return getattr(self.cls, "__ray_actor_class__", self.cls)  # type: ignore[no-any-return]
+
     def __call__(self) -> Any:
         return self.cls(*self.args, **self.kwargs)
 
@@ -33,8 +38,3 @@ class RayClassWithInitArgs(ClassWithInitArgs):
     def update_options(self, options: Mapping[str, Any]) -> None:
         """Further options of the Ray actors, as ``.options(...)`` takes them."""
         self.options.update(options)
-
-    @property
-    def user_class(self) -> type:
-        """The plain class, without Ray's wrapping."""
-        return getattr(self.cls, "__ray_actor_class__", self.cls)  # type: ignore[no-any-return]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
-from transferqueue.controller.actor_start import GroupStart
-from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
-from transferqueue.controller.collect import RankFacts, gather
-from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
+from transferqueue.controller.rank_actors import RankActors
+from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
-from transferqueue.workers.ray_runtime import require_ray
 
 
 class RayWorkerGroup(WorkerGroup):
@@ -28,7 +24,7 @@ class RayWorkerGroup(WorkerGroup):
     TRANSFERQUEUE_SESSION.
 
     A rank that dies makes the call that notices raise `WorkerDiedError`, and every later call `WorkerGroupDeadError`:
-    shut the group down and make a new one. Usable as a context manager, which shuts it down.
+    close the group and make a new one.
 
     Args:
         resource_pool: where the ranks run; may be shared by several groups.
@@ -55,58 +51,47 @@ class RayWorkerGroup(WorkerGroup):
         start_timeout_s: float = 300.0,
     ) -> None:
         super().__init__(auto_padding=auto_padding)
-        self._ray = require_ray("RayWorkerGroup")
-        self.resource_pool = resource_pool
-        self._workers: list[Any] = []
-        self._ranks: list[RankFacts] = []
-        self._dead: WorkerGroupDeadError | None = None
-        self._user_class = ray_cls_with_init.user_class
-        self._framed: dict[str, FramedMethod | None] = {}
-        self._bind_worker_method(self._user_class)
-        places = resource_pool.acquire(self, "STRICT_PACK" if bin_pack else "PACK")
-        start = GroupStart(places, ray_cls_with_init, resource_pool, worker_env or {}, start_timeout_s)
-        self._workers = start.actors  # the same list: what is started before a failure is stopped after it
-        try:
-            start.create_actors()
-            self._ranks = start.run()
-            self._master = start.master
-        except BaseException:
-            self.shutdown()
-            raise
+        self._bind_worker_method(ray_cls_with_init.user_class)  # what cannot be bound is refused before any start
+        actors = RankActors.start(
+            resource_pool,
+            ray_cls_with_init,
+            strategy="STRICT_PACK" if bin_pack else "PACK",
+            worker_env=worker_env,
+            timeout_s=start_timeout_s,
+        )
+        self._show(actors, ray_cls_with_init.user_class, owns=True)
+
+    _framed: dict[str, FramedMethod | None]
+
+    def _show(self, ranks: RankSet, *args: Any, **kwargs: Any) -> None:
+        super()._show(ranks, *args, **kwargs)
+        self._framed = {}
 
     @property
-    def world_size(self) -> int:
-        return self.resource_pool.world_size
+    def actors(self) -> RankActors:
+        """The actors that this group is a view of."""
+        if not isinstance(self._ranks, RankActors):
+            raise TypeError(f"a RayWorkerGroup shows RankActors, got {type(self._ranks).__name__}")
+        return self._ranks
+
+    @property
+    def resource_pool(self) -> RayResourcePool | None:
+        """Where the ranks run; None for ranks that another program started."""
+        return self.actors.pool
 
     @property
     def workers(self) -> list[Any]:
-        """The Ray actor handles in rank order."""
-        return list(self._workers)
+        """The Ray actor handles in rank order; none after the actors were stopped."""
+        handles = self.actors.handles
+        return [handles[position] for position in self._positions] if handles else []
 
     @property
     def master_address(self) -> str:
-        return self._master[0]
+        return self.actors.master[0]
 
     @property
     def master_port(self) -> str:
-        return self._master[1]
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether a rank died or the group was shut down."""
-        return self._dead is not None
-
-    def execute_rank_zero_sync(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Runs a method, registered or not, on rank 0; its output."""
-        return self.submit_rank_zero(method_name, args, kwargs, _first).get()
-
-    def execute_rank_zero_async(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """As `execute_rank_zero_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
-        return self.submit_rank_zero(method_name, args, kwargs, _first)[0]
-
-    def execute_rank_zero(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """The same as `execute_rank_zero_async`."""
-        return self.execute_rank_zero_async(method_name, *args, **kwargs)
+        return self.actors.master[1]
 
     def submit_all(
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
@@ -114,9 +99,9 @@ class RayWorkerGroup(WorkerGroup):
         self._check_alive(method_name)
         args, kwargs = shared_once(args, kwargs, self.world_size)
         arguments = arguments_for_ranks(args, kwargs, self.world_size)
-        methods = [getattr(worker, method_name) for worker in self._workers]
+        methods = [getattr(worker, self._name_on_rank(method_name)) for worker in self.workers]
         refs = [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)]
-        return self._future(refs, method_name, finish)
+        return self._future(refs, method_name, finish, self._positions)
 
     def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         self._check_alive(method_name)
@@ -124,64 +109,37 @@ class RayWorkerGroup(WorkerGroup):
         sent = None if framed is None else framed.send(args, kwargs)
         if sent is None:
             return super().call_all(method_name, args, kwargs)
-        return sent.outputs(self._wait(sent.refs, method_name, None))
+        return sent.outputs(self.actors.wait(sent.refs, self._facts(self._positions), method_name))
 
-    def submit_rank_zero(
-        self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
+    def submit_rank(
+        self, rank: int, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
     ) -> GroupFuture:
         self._check_alive(method_name)
-        mine = [value_for_rank(value, 0) for value in args]
-        named = {name: value_for_rank(value, 0) for name, value in kwargs.items()}
-        return self._future([getattr(self._workers[0], method_name).remote(*mine, **named)], method_name, finish)
+        mine = [value_for_rank(value, rank) for value in args]
+        named = {name: value_for_rank(value, rank) for name, value in kwargs.items()}
+        ref = getattr(self.workers[rank], self._name_on_rank(method_name)).remote(*mine, **named)
+        return self._future([ref], method_name, finish, [self._positions[rank]])
 
-    def shutdown(self) -> None:
-        """Ends the ranks' processes and gives the pool's room back (when no other group uses it). Idempotent."""
-        grace_s = GRACE_S if self._dead is None else DEAD_GROUP_GRACE_S
-        if self._workers or self._dead is None:
-            self._dead = WorkerGroupDeadError("the worker group was shut down", reason="shut down")
-        workers, self._workers = self._workers, []
-        self._framed.clear()
-        try:
-            if workers and self._ray.is_initialized():
-                here = self._ray.get_runtime_context().get_node_id()
-                stop_actors(workers, [rank.pid for rank in self._ranks if rank.node_id == here and rank.pid], grace_s)
-        finally:
-            self.resource_pool.release(self)
+    def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """As `execute_rank_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
+        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
 
-    def __enter__(self) -> RayWorkerGroup:
-        return self
+    def close(self) -> None:
+        self._framed.clear()  # it holds handles
+        super().close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.shutdown()
-
-    def _future(self, refs: Sequence[Any], method_name: str, finish: Finish) -> GroupFuture:
-        return GroupFuture(refs, lambda refs, timeout_s: self._wait(refs, method_name, timeout_s), finish)
-
-    def _wait(self, refs: Sequence[Any], method_name: str, timeout_s: float | None) -> list[Any]:
-        try:
-            return gather(refs, self._ranks[: len(refs)], method_name, timeout_s)
-        except WorkerDiedError as death:
-            self._mark_dead(death)
-            raise
+    def _future(self, refs: Sequence[Any], method_name: str, finish: Finish, positions: Sequence[int]) -> GroupFuture:
+        actors, facts = self.actors, self._facts(positions)
+        return GroupFuture(refs, lambda refs, timeout_s: actors.wait(refs, facts, method_name, timeout_s), finish)
 
     def _framed_method(self, method_name: str) -> FramedMethod | None:
         if method_name not in self._framed:
-            user_class = self._user_class
-            takes = takes_frames(user_class, method_name)
-            self._framed[method_name] = FramedMethod(user_class, method_name, self._workers) if takes else None
-        return self._framed[method_name]
-
-    def _mark_dead(self, death: WorkerDiedError) -> None:
-        if self._dead is None:
-            self._dead = WorkerGroupDeadError(
-                f"the worker group is dead: {death.message}", **{**death.details, "cause": death}
+            takes = takes_frames(self._user_class, method_name)
+            on_rank = self._name_on_rank(method_name)
+            self._framed[method_name] = (
+                FramedMethod(self._user_class, method_name, self.workers, on_rank) if takes else None
             )
-
-    def _check_alive(self, method_name: str) -> None:
-        if self._dead is not None:
-            raise WorkerGroupDeadError(f"{method_name} was not sent: {self._dead.message}", **self._dead.details)
+        return self._framed[method_name]
 
 
 def _first(outputs: list[Any]) -> Any:

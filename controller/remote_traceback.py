@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import transferqueue.workers
@@ -11,7 +13,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HEADER = re.compile(r"ray::\S+\(\) \(pid=\d+.*\)")
 _MARKERS = re.compile(r"[ ~^]+")
 _FILE = re.compile(r'  File "([^"]+)", line ')
-_OURS = (str(Path(transferqueue.workers.__file__).parent), str(Path(__file__).parent))
+_OURS = tuple(
+    str(Path(module).parent) for module in (transferqueue.workers.__file__, __file__, concurrent.futures.__file__)
+)
 
 
 def plain_text(error: BaseException) -> str:
@@ -33,12 +37,24 @@ def traceback_text(error: BaseException, cause: BaseException) -> str:
     do the frames of the bridge and of the group, unless they are all there is.
     """
     lines = [line for line in plain_text(error).split("\n") if not _MARKERS.fullmatch(line)]
-    if any(found and not found.group(1).startswith(_OURS) for found in map(_FILE.match, lines)):
-        lines = _without_frames_of_ours(lines)
+    lines = _of_the_user(lines)
     text = "\n".join("Traceback on the rank:" if _HEADER.fullmatch(line) else line for line in lines)
     if isinstance(cause, KeyError):
         text = text.replace(f"{type(cause).__name__}: {cause}", one_line(cause))
     return text
+
+
+def local_traceback_text(formatted: Sequence[str]) -> str:
+    """The same for an error of this process, from what `traceback.format_exception` gives."""
+    lines = "".join(formatted).rstrip("\n").split("\n")
+    return "\n".join(_of_the_user([line for line in lines if not _MARKERS.fullmatch(line)]))
+
+
+def _of_the_user(lines: list[str]) -> list[str]:
+    """Without the frames of the bridge, of the group and of the thread pool, unless they are all there is."""
+    if any(found and not found.group(1).startswith(_OURS) for found in map(_FILE.match, lines)):
+        return _without_frames_of_ours(lines)
+    return lines
 
 
 def _without_frames_of_ours(lines: list[str]) -> list[str]:

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+from transferqueue.controller.collect import RankFacts
+from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
+from transferqueue.controller.rank_set import RankSet
 from transferqueue.workers.futures import Future
 from transferqueue.workers.register import registration_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Finish = Callable[[list[Any]], Any]
+
+
+def _same(name: str) -> str:
+    return name
 
 
 class WorkerGroup(ABC):
     """Ranks that run one worker class. Its registered methods appear on the group as `GroupMethod`s.
 
+    A group is a view of a `RankSet`: some of its ranks, the class whose methods the group shows, and what these are
+    called on the rank. The group that started the ranks ends them when it is closed; usable as a context manager,
+    which closes it.
+
     Args:
         auto_padding: methods that split rows pad their batches so that every shard has the same number of rows, unless
             `register` says otherwise.
     """
+
+    _ranks: RankSet
+    _user_class: type
+    _name_on_rank: Callable[[str], str]
+    _positions: list[int]
+    _owns: bool
+    _closed: bool
 
     def __init__(self, *, auto_padding: bool = False) -> None:
         self.auto_padding = auto_padding
@@ -27,10 +49,63 @@ class WorkerGroup(ABC):
         self._collect_info: dict[str, list[bool]] = {}
         self._group_methods: dict[str, GroupMethod] = {}
 
+    def _show(
+        self,
+        ranks: RankSet,
+        user_class: type,
+        name_on_rank: Callable[[str], str] = _same,
+        positions: Sequence[int] | None = None,
+        *,
+        owns: bool,
+    ) -> None:
+        """Makes this group a view; `owns`: it started the ranks, so closing it ends them."""
+        self._ranks = ranks
+        self._user_class = user_class
+        self._name_on_rank = name_on_rank
+        self._positions = list(range(ranks.world_size)) if positions is None else list(positions)
+        self._owns = owns
+        self._closed = False
+
+    def view(
+        self,
+        user_class: type | None = None,
+        name_on_rank: Callable[[str], str] | None = None,
+        positions: Sequence[int] | None = None,
+    ) -> Self:
+        """Another group over the same ranks. Nothing starts for it; closing it ends nothing.
+
+        Args:
+            user_class: the class whose registered methods it shows; None: as here.
+            name_on_rank: what a method of that class is called on the rank, such as ``"actor_{}".format``; None: as
+                here.
+            positions: which ranks of this group, in this order; None: all.
+        """
+        group = object.__new__(type(self))
+        WorkerGroup.__init__(group, auto_padding=self.auto_padding)
+        group._show(
+            self._ranks,
+            user_class or self._user_class,
+            name_on_rank or self._name_on_rank,
+            self._positions if positions is None else [self._positions[position] for position in positions],
+            owns=False,
+        )
+        group._bind_worker_method(group._user_class)
+        return group
+
     @property
-    @abstractmethod
     def world_size(self) -> int:
         """Number of ranks."""
+        return len(self._positions)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether a rank died or the group was closed."""
+        return self._closed or self._ranks.is_dead
+
+    @property
+    @abstractmethod
+    def workers(self) -> list[Any]:
+        """What the ranks are, in rank order: Ray actor handles, or the worker objects themselves."""
 
     @abstractmethod
     def submit_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish) -> Future:
@@ -38,10 +113,39 @@ class WorkerGroup(ABC):
         `finish` of the outputs in rank order."""
 
     @abstractmethod
+    def submit_rank(
+        self, rank: int, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
+    ) -> Future:
+        """Starts the method on one rank; `finish` gets a list of one output."""
+
+    def close(self) -> None:
+        """Ends what this group started: its ranks, and the reservation of its pool when no other group uses it. A view
+        of ranks that were there before ends nothing, it only takes no more calls. Idempotent."""
+        self._closed = True
+        if self._owns:
+            self._ranks.stop()
+
+    def release(self) -> None:
+        """The same as `close`."""
+        self.close()
+
+    def shutdown(self) -> None:
+        """The same as `close`."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
     def submit_rank_zero(
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
     ) -> Future:
         """Starts the method on rank 0 only; `finish` gets a list of one output."""
+        return self.submit_rank(0, method_name, args, kwargs, finish)
 
     def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Runs a method on every rank, arguments spread as in `arguments_for_ranks`; waits; the outputs in rank order.
@@ -58,12 +162,36 @@ class WorkerGroup(ABC):
         return self.call_all(method_name, args, kwargs)
 
     def execute_all_async(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """As `execute_all_sync`, without waiting: a future, which is also a list of Ray references."""
+        """As `execute_all_sync`, without waiting: a future; on Ray it is also a list of references."""
         return self.submit_all(method_name, args, kwargs, list)
 
     def execute_all(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """The same as `execute_all_async`."""
         return self.execute_all_async(method_name, *args, **kwargs)
+
+    def execute_rank_sync(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs a method, registered or not, on one rank; its output. `IndexError` for a rank that is not there."""
+        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first).get()
+
+    def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """As `execute_rank_sync`, without waiting: a future; on Ray a reference, whose errors are Ray's own."""
+        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)
+
+    def execute_rank(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """The same as `execute_rank_async`."""
+        return self.execute_rank_async(rank, method_name, *args, **kwargs)
+
+    def execute_rank_zero_sync(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """`execute_rank_sync` of rank 0."""
+        return self.execute_rank_sync(0, method_name, *args, **kwargs)
+
+    def execute_rank_zero_async(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """`execute_rank_async` of rank 0."""
+        return self.execute_rank_async(0, method_name, *args, **kwargs)
+
+    def execute_rank_zero(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """The same as `execute_rank_zero_async`."""
+        return self.execute_rank_zero_async(method_name, *args, **kwargs)
 
     def dispatch_info(self, mesh_name: str) -> list[int]:
         """The DP rank of every rank in a mesh; asked of the ranks once."""
@@ -87,10 +215,23 @@ class WorkerGroup(ABC):
             registration = registration_of(function)
             if registration is None:
                 continue
-            if name in self.__dict__ or hasattr(type(self), name):
+            if name in self.__dict__ or hasattr(type(self), name) or name in _declared(type(self)):
                 raise ValueError(f"{user_class.__name__}.{name}: groups have a member {name!r} of their own; rename it")
             self._group_methods[name] = GroupMethod(name, function, registration, type(self).__name__)
         return list(self._group_methods)
+
+    def _check_alive(self, method_name: str) -> None:
+        self._ranks.check_alive(method_name)
+        if self._closed:
+            raise WorkerGroupDeadError(f"{method_name} was not sent: the worker group was closed", reason="closed")
+
+    def _facts(self, positions: Sequence[int]) -> list[RankFacts]:
+        return [self._ranks.ranks[position] for position in positions]
+
+    def _checked_rank(self, rank: int) -> int:
+        if not 0 <= rank < self.world_size:
+            raise IndexError(f"rank {rank} of a group of {self.world_size} ranks, which are 0 to {self.world_size - 1}")
+        return rank
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._group_methods})
@@ -104,3 +245,12 @@ class WorkerGroup(ABC):
             f"{type(self).__name__} has no member {name!r}; methods registered on the worker class: "
             f"{', '.join(methods) or 'none'}. Decorate the method with @register to call it on the group"
         )
+
+
+def _declared(cls: type) -> set[str]:
+    """Attributes that instances will have, set or not yet."""
+    return {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
+
+
+def _first(outputs: list[Any]) -> Any:
+    return outputs[0]

@@ -228,7 +228,7 @@ def test_values_per_rank(group: LocalGroup) -> None:
 
 def test_futures_are_results_and_arguments(client: FakeClient, group: LocalGroup) -> None:
     future = group.later()
-    assert (future.done(), future.get()) == (True, [0, 1, 2, 3])
+    assert (future.get(), future.done()) == ([0, 1, 2, 3], True)
     assert group.first(future) == (0, [0, 1, 2, 3])
 
 

@@ -1,0 +1,36 @@
+"""The result of a non-blocking call on a group in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future as Call
+from typing import Any
+
+from transferqueue.workers.futures import Future
+
+
+class LocalFuture(Future):
+    """What the ranks will return; `get` gives the collected result. Can be awaited."""
+
+    def __init__(
+        self,
+        calls: Sequence[Call[Any]],
+        gather: Callable[[float | None], list[Any]],
+        finish: Callable[[list[Any]], Any],
+    ) -> None:
+        self._calls = list(calls)
+        self._gather = gather
+        self._finish = finish
+        self._result: tuple[Any] | None = None
+
+    def get(self, timeout_s: float | None = None) -> Any:
+        if self._result is None:
+            self._result = (self._finish(self._gather(timeout_s)),)
+        return self._result[0]
+
+    def done(self) -> bool:
+        return all(call.done() for call in self._calls)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.to_thread(self.get).__await__()

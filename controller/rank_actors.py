@@ -1,0 +1,87 @@
+"""The Ray actors of one start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transferqueue.controller.actor_start import GroupStart
+from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
+from transferqueue.controller.collect import RankFacts, gather
+from transferqueue.controller.errors import WorkerDiedError
+from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
+from transferqueue.controller.rank_set import RankSet
+from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.workers.ray_runtime import require_ray
+
+
+class RankActors(RankSet):
+    """The Ray actors behind a `RayWorkerGroup` and behind every view of it.
+
+    Args:
+        handles: the actors in rank order.
+        ranks: what is known of each, for messages.
+        master: address and port of the rendezvous.
+        pool: where they run, which counts this object as a user; None for actors that another program started.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[Any],
+        ranks: Sequence[RankFacts],
+        master: tuple[str, str],
+        pool: RayResourcePool | None = None,
+    ) -> None:
+        super().__init__(ranks)
+        self._ray = require_ray("RayWorkerGroup")
+        self.handles = list(handles)
+        self.master = master
+        self.pool = pool
+
+    @classmethod
+    def start(
+        cls,
+        pool: RayResourcePool,
+        class_with_args: RayClassWithInitArgs,
+        *,
+        strategy: str = "STRICT_PACK",
+        worker_env: Mapping[str, str] | None = None,
+        timeout_s: float = 300.0,
+    ) -> RankActors:
+        """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails."""
+        actors = cls([], [], ("", ""), pool)
+        start = GroupStart(pool.acquire(actors, strategy), class_with_args, pool, worker_env or {}, timeout_s)
+        actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
+        try:
+            start.create_actors()
+            actors.ranks = start.run()
+            actors.master = start.master
+        except BaseException:
+            actors.stop()
+            raise
+        return actors
+
+    def wait(
+        self, refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout_s: float | None = None
+    ) -> list[Any]:
+        """`gather`, noting a death. Also of a call that is waited for after the group was marked dead."""
+        try:
+            return gather(refs, ranks, method, timeout_s)
+        except WorkerDiedError as death:
+            self.mark_dead(death)
+            raise
+
+    def stop(self) -> None:
+        """Ends the processes and gives the pool's room back (when no other group uses it). Idempotent."""
+        grace_s = GRACE_S if self._dead is None else DEAD_GROUP_GRACE_S
+        if self.handles or self._dead is None:
+            self.mark_stopped()
+        handles, self.handles = self.handles, []
+        try:
+            if handles and self._ray.is_initialized():
+                here = self._ray.get_runtime_context().get_node_id()
+                pids = [rank.pid for rank in self.ranks if rank.node_id == here and rank.pid]
+                stop_actors(handles, pids, grace_s)
+        finally:
+            if self.pool is not None:
+                self.pool.release(self)
