@@ -26,6 +26,23 @@ def anonymous_kib() -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
 
 
+class PeakMemory:
+    """The highest resident memory of this process, mapped pages included, from here on."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/clear_refs", "w") as reset:
+            reset.write("5")
+        self._start = self._peak_nbytes()
+
+    def grown_nbytes(self) -> int:
+        return self._peak_nbytes() - self._start
+
+    @staticmethod
+    def _peak_nbytes() -> int:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024
+
+
 class Stage(Worker):
     """DP 2 x TP 2: ranks 0 and 1 are one replica, 2 and 3 the other; TP rank 0 collects."""
 
@@ -78,9 +95,9 @@ class Stage(Worker):
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def touch_large(self, batch: TensorDict) -> dict[str, Any]:
-        before_kib = anonymous_kib()
+        before_kib, peak = anonymous_kib(), PeakMemory()
         total = float(batch["large"].sum())
-        return {"total": total, "grown_kib": anonymous_kib() - before_kib}
+        return {"total": total, "grown_kib": anonymous_kib() - before_kib, "peak_nbytes": peak.grown_nbytes()}
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("actor"))
     def in_place(self, batch: TensorDict) -> TensorDict:

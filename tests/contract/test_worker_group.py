@@ -191,7 +191,7 @@ def test_nodes_and_constructor_arguments_that_differ(ray_cluster: Any) -> None:
     assert [place["base"] for place in places] == [10, 20, 30]
 
 
-def test_a_pool_larger_than_the_cluster_is_an_error_with_what_is_there(ray_cluster: Any) -> None:
+def test_field_case_108_a_pool_larger_than_the_cluster_is_an_error_with_what_is_there(ray_cluster: Any) -> None:
     before = free_cpus(ray_cluster)
     with pytest.raises(InsufficientResourcesError, match="wanted CPU 320; in the cluster CPU 160") as caught:
         start(Sync, [32])
@@ -279,7 +279,9 @@ raise RuntimeError("the driver fails here")
 """
 
 
-def test_a_driver_that_failed_can_be_run_again_in_the_same_cluster(ray_cluster: Any, basic: RayWorkerGroup) -> None:
+def test_field_case_106_a_driver_that_failed_can_be_run_again_in_the_same_cluster(
+    ray_cluster: Any, basic: RayWorkerGroup
+) -> None:
     address = ray_cluster.get_runtime_context().gcs_address
     in_use = basic.world_size
     assert wait_for_cpus(ray_cluster, 160 - 10 * in_use)
@@ -311,7 +313,7 @@ def test_a_dead_rank_is_named_within_seconds(ray_cluster: Any) -> None:
         assert (later.value.rank, later.value.method) == (1, "die")
 
 
-def test_collectives_among_ranks_and_a_death_inside_one(ray_cluster: Any) -> None:
+def test_field_case_105_collectives_among_ranks_and_a_death_inside_one(ray_cluster: Any) -> None:
     with start(Parallel, [4]) as group:
         assert group.setup() == [(0, True), (0, False), (1, True), (1, False)]
         for count in (5, 1):
@@ -320,4 +322,8 @@ def test_collectives_among_ranks_and_a_death_inside_one(ray_cluster: Any) -> Non
             assert result["rows_seen"] == 2.0 * count
         with pytest.raises(WorkerDiedError) as caught:
             group.die_in_collective(1)
-        assert caught.value.rank == 1, "the death is reported, not the broken collective of its peers"
+        error = caught.value
+        assert error.rank == 1, "the death is reported, not the broken collective of its peers"
+        assert group.master_address in error.node
+        assert error.reason
+        assert group.is_dead

@@ -11,7 +11,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
-from tests.contract.batch_workers import Plain, Stage, anonymous_kib
+from tests.contract.batch_workers import PeakMemory, Plain, Stage, anonymous_kib
 from tests.support.scrape import scrape
 from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, WorkerError
 from transferqueue.conversions import batch_meta2kv_batch_meta, kv_batch_meta2batch_meta
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def session(ray_cluster: Any) -> Iterator[Any]:
-    opened = tq.init(**{"storage.size": "512MiB", "metrics.port": 0})
+    opened = tq.init(**{"storage.size": "2GiB", "metrics.port": 0})
     try:
         yield opened
     finally:
@@ -185,15 +185,21 @@ def test_plain_actors_attach_by_themselves(ray_cluster: Any, client: Any) -> Non
         ray_cluster.kill(actor)
 
 
-def test_no_payload_passes_through_the_controller(group: RayWorkerGroup, client: Any) -> None:
+def test_field_case_109_no_payload_passes_through_the_controller(group: RayWorkerGroup, client: Any) -> None:
     rows = 64
-    large = TensorDict({"large": torch.ones(rows, 1 << 19)}, [rows])  # 128 MiB
+    nbytes = 1 << 30
+    large = TensorDict({"large": torch.ones(rows, nbytes // 4 // rows)}, [rows])
     meta = client.put(large, partition_id="train")
     del large
     assert len(pickle.dumps(meta)) < 1_000
-    before_kib = anonymous_kib()
+    before_kib, peak = anonymous_kib(), PeakMemory()
     result = group.touch_large(meta)
     assert anonymous_kib() - before_kib < 10 * 1024
-    assert result.extra_info["total"] == float(16 << 19), "each of 4 ranks saw 16 rows of ones"
-    grown = result.extra_info["grown_kib"]
-    assert max(grown if isinstance(grown, list) else [grown]) < 4 * 1024, "a rank that reads copies nothing"
+    assert peak.grown_nbytes() < 10 << 20, "the controller, at its highest"
+    assert result.extra_info["total"] == nbytes / 4 / 4, "each of 4 ranks saw a quarter of the ones"
+    assert max(_every(result.extra_info["grown_kib"])) < 4 * 1024, "a rank that reads copies nothing"
+    assert max(_every(result.extra_info["peak_nbytes"])) < 1.1 * nbytes / 4, "its rows mapped, and little beside them"
+
+
+def _every(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
