@@ -15,7 +15,8 @@ from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actor import actor_class
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.errors import TransferTimeoutError
-from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo
+from transferqueue.workers.rank_nodes import RankNode, RankNodes
+from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo, check_worker_env
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -29,12 +30,15 @@ class GroupStart:
         pool: RayResourcePool,
         worker_env: Mapping[str, str],
         timeout_s: float,
+        prefix: str = "",
     ) -> None:
         self._ray = require_ray("RayWorkerGroup")
         self._places = places
         self._class_with_args = class_with_args
         self._pool = pool
-        self._worker_env = dict(worker_env)
+        self._worker_env = check_worker_env(worker_env)
+        self._prefix = prefix
+        self._nodes = RankNodes([RankNode(place.node_ip, place.node_id) for place in places])
         self._timeout_s = timeout_s
         self.master: tuple[str, str] = ("", "")
         self.actors: list[Any] = []
@@ -100,7 +104,10 @@ class GroupStart:
         session = os.environ.get(SESSION_VARIABLE)
         if session is not None:
             environment[SESSION_VARIABLE] = session
-        return {**environment, **RankInfo(rank, len(self._places), local_rank, local_world_size).to_environment()}
+        info = RankInfo(
+            rank, len(self._places), local_rank, local_world_size, backend="ray", prefix=self._prefix, nodes=self._nodes
+        )
+        return {**environment, **info.to_environment()}
 
     def _describe_request(self) -> str:
         names = ("num_cpus", "num_gpus", "resources", "memory")

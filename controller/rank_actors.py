@@ -12,6 +12,7 @@ from transferqueue.controller.errors import WorkerDiedError
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.workers.ranks import check_worker_env
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -49,8 +50,9 @@ class RankActors(RankSet):
         timeout_s: float = 300.0,
     ) -> RankActors:
         """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails."""
+        environment = check_worker_env(worker_env or {})
         actors = cls([], [], ("", ""), pool)
-        start = GroupStart(pool.acquire(actors, strategy), class_with_args, pool, worker_env or {}, timeout_s)
+        start = GroupStart(pool.acquire(actors, strategy), class_with_args, pool, environment, timeout_s)
         actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
         try:
             start.create_actors()

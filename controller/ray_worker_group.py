@@ -31,7 +31,7 @@ class RayWorkerGroup(WorkerGroup):
         ray_cls_with_init: the worker class and its constructor's arguments.
         bin_pack: keep each node entry of the pool on one node; False spreads where it must.
         auto_padding: see `WorkerGroup`.
-        worker_env: further environment variables of the ranks.
+        worker_env: further environment variables of the ranks; `ValueError` naming a key that the group itself sets.
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
 
     Raises:

@@ -14,7 +14,7 @@ from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
 from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
 from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
-from transferqueue.workers.ranks import RankInfo
+from transferqueue.workers.ranks import DistGlobalInfo, DistRankInfo, RankInfo
 from transferqueue.workers.register import register
 from transferqueue.workers.worker import Worker
 from transferqueue.workers.write_back import CollectMaskWrites, EveryRankWrites, OneRankWrites, WriteBack
@@ -24,6 +24,8 @@ __all__ = [
     "CollectMaskWrites",
     "Dispatch",
     "DispatchMode",
+    "DistGlobalInfo",
+    "DistRankInfo",
     "EveryRankWrites",
     "Execute",
     "Future",
