@@ -1,10 +1,16 @@
 """Worker groups: ranks on Ray that are called as one object. Ray is imported on first use, not here."""
 
 from transferqueue.controller.dispatch import (
+    DISPATCH_MODE_FN_REGISTRY,
+    MAGIC_ATTR,
     Broadcast,
+    DataProtoConfig,
     Dispatch,
+    DispatchError,
     DispatchMode,
+    DispatchRefusedError,
     Execute,
+    OutputMismatchError,
     PerRank,
     get_predefined_dispatch_fn,
     get_predefined_execute_fn,
@@ -29,14 +35,20 @@ from transferqueue.controller.ray_worker_group import RayWorkerGroup
 from transferqueue.controller.worker_group import WorkerGroup
 
 __all__ = [
+    "DISPATCH_MODE_FN_REGISTRY",
+    "MAGIC_ATTR",
     "Broadcast",
     "ClassWithInitArgs",
+    "DataProtoConfig",
     "Dispatch",
+    "DispatchError",
     "DispatchMode",
+    "DispatchRefusedError",
     "Execute",
     "GroupFuture",
     "InsufficientResourcesError",
     "LocalWorkerGroup",
+    "OutputMismatchError",
     "PerRank",
     "RayClassWithInitArgs",
     "RayResourcePool",

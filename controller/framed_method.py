@@ -10,7 +10,7 @@ from typing import Any
 from transferqueue.controller.rank_actor import FRAMED_CALL
 from transferqueue.controller.shared_arguments import SHARE_ABOVE_NBYTES
 from transferqueue.workers.arguments import PerRank, arguments_for_ranks
-from transferqueue.workers.frames import CallWriter, has_metadata, read_answer
+from transferqueue.workers.frames import CallWriter, read_answer, worth_a_frame
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -33,7 +33,7 @@ class FramedMethod:
 
         Raises `TypeError` for arguments that the method does not take.
         """
-        if not has_metadata(args, kwargs):
+        if not worth_a_frame(args, kwargs):
             return None
         if any(isinstance(value, PerRank) for value in (*args, *kwargs.values())):
             return self._send_pieces(args, kwargs)
@@ -42,9 +42,7 @@ class FramedMethod:
         if frame is None:
             return None
         self._signature.bind(*args, **kwargs)
-        payload: Any = frame
-        if len(self._framed) > 1 and len(frame) > SHARE_ABOVE_NBYTES:
-            payload = require_ray("RayWorkerGroup").put(frame)
+        payload = _shared(frame, len(self._framed))
         return SentCalls([call.remote(payload) for call in self._framed], [True] * len(self._framed))
 
     def _send_pieces(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls:
@@ -52,12 +50,23 @@ class FramedMethod:
         self._signature.bind(*args, **kwargs)
         writer = CallWriter(self._name)
         sent = SentCalls([], [])
+        # Ranks of one replica get the same objects, so the same frame: made once, and put once when it is large.
+        same = [tuple(map(id, (*mine, *named.values()))) for mine, named in arguments]
+        made: dict[tuple[int, ...], Any] = {}
         # One by one: the first rank works while the frame of the second is made.
-        for (mine, named), framed, direct in zip(arguments, self._framed, self._direct, strict=True):
-            frame = writer.frame(mine, named)
-            sent.refs.append(direct.remote(*mine, **named) if frame is None else framed.remote(frame))
-            sent.framed.append(frame is not None)
+        for (mine, named), key, framed, direct in zip(arguments, same, self._framed, self._direct, strict=True):
+            if key not in made:
+                frame = writer.frame(mine, named)
+                made[key] = None if frame is None else _shared(frame, same.count(key))
+            payload = made[key]
+            sent.refs.append(direct.remote(*mine, **named) if payload is None else framed.remote(payload))
+            sent.framed.append(payload is not None)
         return sent
+
+
+def _shared(frame: bytes, ranks: int) -> Any:
+    """What is sent to each of `ranks` ranks: a large frame goes into the object store once."""
+    return require_ray("RayWorkerGroup").put(frame) if ranks > 1 and len(frame) > SHARE_ABOVE_NBYTES else frame
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from transferqueue.controller.padding import Padding, padded_arguments
-from transferqueue.workers.dispatch_modes import DispatchMode, resolve_dispatch_mode
+from transferqueue.controller.custom_execute import execute_by_name
+from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
+from transferqueue.workers.dispatch_mode import DispatchMode
+from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
+from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.execute import Execute
 from transferqueue.workers.futures import materialized
+from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.register import Registration
 
 if TYPE_CHECKING:
@@ -19,17 +24,22 @@ class GroupMethod:
     """``group.method(...)``: spreads the arguments over the ranks, runs the method there, collects the outputs.
 
     With `Execute.RANK_ZERO` the result is rank 0's output; a method registered with ``blocking=False`` gives a future.
+    Arguments that the method does not take, or that its mode cannot spread, are refused before anything is sent. The
+    functions of the mode are those that it has when the group is made.
     """
 
     _group: WorkerGroup
 
     def __init__(self, name: str, function: Any, registration: Registration, group_name: str) -> None:
         self._registration = registration
+        self._mode = resolve_dispatch_mode(registration.dispatch_mode)
         self.__name__ = name
         self.__qualname__ = f"{group_name}.{name}"
         self.__doc__ = function.__doc__
         signature = inspect.signature(function)
-        self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+        parameters = list(signature.parameters.values())[1:]
+        self.__signature__ = signature.replace(parameters=parameters)
+        self._plain_counts = _plain_counts(parameters)
 
     def bound_to(self, group: WorkerGroup) -> GroupMethod:
         """The method of one group. A group makes it anew at each look-up, as Python does for methods: kept in the
@@ -40,31 +50,84 @@ class GroupMethod:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        registration, group = self._registration, self._group
-        mode = resolve_dispatch_mode(registration.dispatch_mode)
+        registration, group, mode = self._registration, self._group, self._mode
+        if kwargs or len(args) not in self._plain_counts:
+            self.__signature__.bind(*args, **kwargs)  # TypeError for what the method does not take
         if registration.materialize_futures:
             args, kwargs = materialized(args, kwargs)
         padding = Padding()
-        if mode.row_shards is not None and self._pads():
-            args, kwargs, padding = padded_arguments(args, kwargs, mode.row_shards(group))
-        args, kwargs = mode.dispatch_fn(group, *args, **kwargs)
-        rank_zero = registration.execute_mode is Execute.RANK_ZERO
-        if rank_zero:
+        try:
+            if mode.row_shards is not None:
+                args, kwargs, padding = self._evened(mode, args, kwargs)
+            args, kwargs = mode.dispatch_fn(group, *args, **kwargs)
+        except DispatchError as error:
+            raise error.named(self.__qualname__, self._names_of(args)) from None
+        execute, blocking = registration.execute_mode, registration.blocking
+        if mode.rank_zero_only and execute is Execute.ALL:
+            future = group.submit_rank_zero(
+                self.__name__, args, kwargs, lambda outputs: mode.collect_fn(group, outputs)
+            )
+        elif execute is Execute.RANK_ZERO:
             future = group.submit_rank_zero(self.__name__, args, kwargs, _only)
-            return future.get() if registration.blocking else future
-        if registration.blocking:
+        elif execute is not Execute.ALL:
+            collect = lambda outputs: padding.drop_from(mode.collect_fn(group, outputs))  # noqa: E731
+            return execute_by_name(group, execute, blocking, self.__name__, args, kwargs, collect)
+        elif blocking:
             return self._collected(mode, padding, group.call_all(self.__name__, args, kwargs))
-        return group.submit_all(self.__name__, args, kwargs, lambda outputs: self._collected(mode, padding, outputs))
+        else:
+            return group.submit_all(
+                self.__name__, args, kwargs, lambda outputs: self._collected(mode, padding, outputs)
+            )
+        return future.get() if blocking else future
 
     def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
-        return padding.drop_from(mode.collect_fn(self._group, outputs))
+        if not padding.added:
+            return mode.collect_fn(self._group, outputs)
+        return padding.drop_from(mode.collect_fn(self._group, padding.trim_outputs(outputs)))
 
-    def _pads(self) -> bool:
-        choice = self._registration.auto_padding
-        return self._group.auto_padding if choice is None else choice
+    def _evened(
+        self, mode: DispatchMode, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], Padding]:
+        """Rows that do not divide, treated as the method, the batch, the group or the process say, in that order."""
+        group, row_shards = self._group, mode.row_shards
+        assert row_shards is not None  # the caller looked
+        pads = self._registration.auto_padding
+        if pads is None:
+            pads = wants_padding(args, kwargs) or (
+                DataProtoConfig.auto_padding if group.auto_padding is None else group.auto_padding
+            )
+        if pads:
+            shards = row_shards(group)
+            own = range(group.world_size) if shards == group.world_size else ()
+            shard_of_rank = mode.shard_of_rank(group) if mode.shard_of_rank else own
+            return padded_arguments(args, kwargs, shards, shard_of_rank)
+        if (self._registration.uneven or group.uneven) == "error":
+            refuse_uneven(args, kwargs, row_shards(group))
+        return args, kwargs, Padding()
+
+    def _names_of(self, args: tuple[Any, ...]) -> list[str]:
+        """The names that positional arguments have, those of ``*args`` numbered."""
+        names: list[str] = []
+        for parameter in self.__signature__.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names.extend(f"{parameter.name}[{i}]" for i in range(len(args) - len(names)))
+            elif parameter.kind is not parameter.KEYWORD_ONLY:
+                names.append(parameter.name)
+        return names
 
     def __repr__(self) -> str:
         return f"<group method {self.__qualname__}{self.__signature__}>"
+
+
+def _plain_counts(parameters: Sequence[inspect.Parameter]) -> range:
+    """How many positional arguments a method takes when there are no others: known without `bind`, which costs more
+    than the rest of a dispatch."""
+    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
+        return range(0)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = sum(parameter.kind in by_position for parameter in required)
+    return range(needed, sum(parameter.kind in by_position for parameter in parameters) + 1)
 
 
 def _only(outputs: list[Any]) -> Any:

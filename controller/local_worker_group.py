@@ -11,6 +11,7 @@ from transferqueue.controller.local_ranks import LocalRanks
 from transferqueue.controller.ray_class import ClassWithInitArgs
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
+from transferqueue.workers.register import Uneven
 
 
 class LocalWorkerGroup(WorkerGroup):
@@ -25,16 +26,21 @@ class LocalWorkerGroup(WorkerGroup):
     Args:
         class_with_args: the worker class, plain or with the arguments of its constructor.
         world_size: number of ranks.
-        auto_padding: see `WorkerGroup`.
+        auto_padding, uneven: see `WorkerGroup`.
 
     Raises:
         WorkerError: a constructor raised.
     """
 
     def __init__(
-        self, class_with_args: ClassWithInitArgs | type, world_size: int = 1, *, auto_padding: bool = False
+        self,
+        class_with_args: ClassWithInitArgs | type,
+        world_size: int = 1,
+        *,
+        auto_padding: bool | None = None,
+        uneven: Uneven = "spread",
     ) -> None:
-        super().__init__(auto_padding=auto_padding)
+        super().__init__(auto_padding=auto_padding, uneven=uneven)
         if world_size < 1:
             raise ValueError(f"a group has at least one rank, got world_size={world_size}")
         if not isinstance(class_with_args, ClassWithInitArgs):

@@ -1,4 +1,4 @@
-"""Pads that make the shards of a call equally long, and their removal from its result."""
+"""Rows that do not divide by the shards of a call: refused, or made to by pads, which its result does not have."""
 
 from __future__ import annotations
 
@@ -6,37 +6,104 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
+from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.row_batch import kind_of
+from transferqueue.workers.splitting import SameLength, batches_of, each_argument
 
 
 @dataclass(frozen=True)
 class Padding:
-    """`added` rows at the end of a batch that has `padded_rows` with them; those of a call's first batch."""
+    """`added` rows at the end of batches that have `padded_rows` with them, in `shards` shards of equal size.
+
+    `shard_of_rank` says which rank got which; empty where the mode does not tell.
+    """
 
     padded_rows: int = 0
     added: int = 0
+    shards: int = 1
+    shard_of_rank: tuple[int, ...] = ()
+
+    def trim_outputs(self, outputs: list[Any]) -> list[Any]:
+        """The outputs of all ranks without what belongs to pads: the last rows of those that are row for row what the
+        rank got, as a batch, a list, an array or a tensor."""
+        if not self.added or len(outputs) != len(self.shard_of_rank):
+            return outputs
+        size = self.padded_rows // self.shards
+        return [
+            _without_last(output, size, self._pads_in(shard))
+            for output, shard in zip(outputs, self.shard_of_rank, strict=True)
+        ]
 
     def drop_from(self, result: Any) -> Any:
-        """A result without the pads; one that is no batch, or not row for row the padded one, as it is."""
-        kind = kind_of(result)
-        return result if kind is None else kind.drop(result, self.padded_rows, self.added)
+        """A result without the pads. Of a list with one element for each shard, those of shards that were nothing but
+        pads are left out, so that they count in no metric; one that is not row for row, or shard for shard, what was
+        sent stays as it is."""
+        if not self.added:
+            return result
+        if type(result) is list and len(result) == self.shards:
+            return result[: self._filled_shards()]
+        return _without_last(result, self.padded_rows, self.added)
+
+    def _filled_shards(self) -> int:
+        size = self.padded_rows // self.shards
+        return -(-(self.padded_rows - self.added) // size)
+
+    def _pads_in(self, shard: int) -> int:
+        size = self.padded_rows // self.shards
+        filled = self.padded_rows - self.added - shard * size
+        return size - min(max(filled, 0), size)
+
+
+def _without_last(value: Any, rows: int, pads: int) -> Any:
+    if not pads:
+        return value
+    kind = kind_of(value)
+    if kind is not None:
+        return kind.drop(value, rows, pads)
+    by_row = type(value) is list or (isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim > 0)
+    return value[: rows - pads] if by_row and len(value) == rows else value
 
 
 def padded_arguments(
-    args: Sequence[Any], kwargs: Mapping[str, Any], shards: int
+    args: Sequence[Any], kwargs: Mapping[str, Any], shards: int, shard_of_rank: Sequence[int] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any], Padding]:
-    """The arguments with every batch padded to a multiple of `shards` rows. The caller's batches are not changed."""
-    first: Padding | None = None
+    """The arguments with every batch padded to a multiple of `shards` rows. The caller's batches are not changed.
 
-    def padded(value: Any) -> Any:
-        nonlocal first
-        kind = kind_of(value)
-        if kind is None:
-            return value
-        batch, added = kind.pad(value, shards)
-        first = first or Padding(kind.size(batch), added)
-        return batch
+    Raises `DispatchError` for batches of different length.
+    """
+    check_same_length(args, kwargs)
+    found: dict[int | str, Any] = {}
+    padding = Padding()
+    for argument, batch, kind in batches_of(args, kwargs):
+        found[argument], added = kind.pad(batch, shards)
+        if added:
+            padding = Padding(kind.size(batch) + added, added, shards, tuple(shard_of_rank))
+    new_args, new_kwargs = each_argument(lambda argument, value: found.get(argument, value), args, kwargs)
+    return new_args, new_kwargs, padding
 
-    new_args = tuple(padded(arg) for arg in args)
-    new_kwargs = {name: padded(value) for name, value in kwargs.items()}
-    return new_args, new_kwargs, first or Padding()
+
+def refuse_uneven(args: Sequence[Any], kwargs: Mapping[str, Any], shards: int) -> None:
+    """Raises `DispatchError` for batches whose rows do not divide by `shards`."""
+    for argument, batch, kind in batches_of(args, kwargs):
+        rows = kind.size(batch)
+        if rows % shards:
+            raise DispatchError.about(
+                argument,
+                f"has {rows} rows, which do not divide by the {shards} shards of the call, and uneven='error' refuses "
+                "that: pass rows that divide, pad them (auto_padding=True), or allow uneven='spread'",
+            )
+
+
+def check_same_length(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises `DispatchError` for batches of different length."""
+    length = SameLength()
+    for argument, batch, kind in batches_of(args, kwargs):
+        length.check(argument, kind.size(batch))
+
+
+def wants_padding(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a batch among the arguments asks for padding by itself."""
+    return any(kind.wants_padding(batch) for _, batch, kind in batches_of(args, kwargs) if kind.wants_padding)

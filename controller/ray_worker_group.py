@@ -14,6 +14,8 @@ from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
+from transferqueue.workers.ray_runtime import require_ray
+from transferqueue.workers.register import Uneven
 
 
 class RayWorkerGroup(WorkerGroup):
@@ -30,7 +32,7 @@ class RayWorkerGroup(WorkerGroup):
         resource_pool: where the ranks run; may be shared by several groups.
         ray_cls_with_init: the worker class and its constructor's arguments.
         bin_pack: keep each node entry of the pool on one node; False spreads where it must.
-        auto_padding: see `WorkerGroup`.
+        auto_padding, uneven: see `WorkerGroup`.
         worker_env: further environment variables of the ranks; `ValueError` naming a key that the group itself sets.
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
 
@@ -46,11 +48,12 @@ class RayWorkerGroup(WorkerGroup):
         ray_cls_with_init: RayClassWithInitArgs,
         bin_pack: bool = True,
         *,
-        auto_padding: bool = False,
+        auto_padding: bool | None = None,
+        uneven: Uneven = "spread",
         worker_env: Mapping[str, str] | None = None,
         start_timeout_s: float = 300.0,
     ) -> None:
-        super().__init__(auto_padding=auto_padding)
+        super().__init__(auto_padding=auto_padding, uneven=uneven)
         self._bind_worker_method(ray_cls_with_init.user_class)  # what cannot be bound is refused before any start
         actors = RankActors.start(
             resource_pool,
@@ -123,6 +126,17 @@ class RayWorkerGroup(WorkerGroup):
     def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_rank_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
         return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
+
+    def fetch(self, started: Any, timeout_s: float | None = None) -> Any:
+        """The outputs behind Ray references, one or a list of them; anything else is the output itself."""
+        refs = started if isinstance(started, list) else [started]
+        if not refs or not all(isinstance(ref, require_ray("RayWorkerGroup").ObjectRef) for ref in refs):
+            return started
+        if len(refs) == self.world_size:
+            outputs = self.actors.wait(refs, self._facts(self._positions), "an execute method", timeout_s)
+        else:
+            outputs = require_ray("RayWorkerGroup").get(refs, timeout=timeout_s)
+        return outputs if isinstance(started, list) else outputs[0]
 
     def close(self) -> None:
         self._framed.clear()  # it holds handles

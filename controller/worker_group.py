@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.controller.collect import RankFacts
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
+from transferqueue.controller.megatron_info import MegatronInfo
 from transferqueue.controller.rank_set import RankSet
+from transferqueue.controller.unknown_member import unknown_member
 from transferqueue.workers.futures import Future
-from transferqueue.workers.register import registration_of
+from transferqueue.workers.register import Uneven, checked_uneven, registration_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +26,7 @@ def _same(name: str) -> str:
     return name
 
 
-class WorkerGroup(ABC):
+class WorkerGroup(MegatronInfo, ABC):
     """Ranks that run one worker class. Its registered methods appear on the group as `GroupMethod`s.
 
     A group is a view of a `RankSet`: some of its ranks, the class whose methods the group shows, and what these are
@@ -33,7 +35,9 @@ class WorkerGroup(ABC):
 
     Args:
         auto_padding: methods that split rows pad their batches so that every shard has the same number of rows, unless
-            `register` says otherwise.
+            `register` says otherwise. None: as `DataProtoConfig.auto_padding` says at the call.
+        uneven: rows that do not divide by the shards: "spread" makes shards whose sizes differ by at most one, "error"
+            refuses the call, unless `register` says otherwise.
     """
 
     _ranks: RankSet
@@ -43,8 +47,9 @@ class WorkerGroup(ABC):
     _owns: bool
     _closed: bool
 
-    def __init__(self, *, auto_padding: bool = False) -> None:
+    def __init__(self, *, auto_padding: bool | None = None, uneven: Uneven = "spread") -> None:
         self.auto_padding = auto_padding
+        self.uneven: Uneven = checked_uneven(uneven)
         self._dispatch_info: dict[str, list[int]] = {}
         self._collect_info: dict[str, list[bool]] = {}
         self._group_methods: dict[str, GroupMethod] = {}
@@ -81,7 +86,7 @@ class WorkerGroup(ABC):
             positions: which ranks of this group, in this order; None: all.
         """
         group = object.__new__(type(self))
-        WorkerGroup.__init__(group, auto_padding=self.auto_padding)
+        WorkerGroup.__init__(group, auto_padding=self.auto_padding, uneven=self.uneven)
         group._show(
             self._ranks,
             user_class or self._user_class,
@@ -152,6 +157,10 @@ class WorkerGroup(ABC):
         As `submit_all`, but the references of the call are nobody's to see, so a group may send it another way."""
         outputs: list[Any] = self.submit_all(method_name, args, kwargs, list).get()
         return outputs
+
+    def fetch(self, started: Any, timeout_s: float | None = None) -> Any:
+        """The outputs behind what an execute method of a subclass returned; here they are there already."""
+        return started
 
     def execute_all_sync(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Runs a method, registered or not, on every rank; its outputs in rank order.
@@ -241,10 +250,7 @@ class WorkerGroup(ABC):
         methods = self.__dict__.get("_group_methods", {})
         if name in methods:
             return methods[name].bound_to(self)
-        raise AttributeError(
-            f"{type(self).__name__} has no member {name!r}; methods registered on the worker class: "
-            f"{', '.join(methods) or 'none'}. Decorate the method with @register to call it on the group"
-        )
+        raise unknown_member(type(self).__name__, name, self.__dict__.get("_user_class"), methods)
 
 
 def _declared(cls: type) -> set[str]:

@@ -2,34 +2,50 @@
 
 from transferqueue.workers.arguments import Broadcast, PerRank
 from transferqueue.workers.bridge import tqbridge
+from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dispatch_modes import (
+    DISPATCH_MODE_FN_REGISTRY,
     Dispatch,
-    DispatchMode,
     get_predefined_dispatch_fn,
     make_nd_compute_dataproto_dispatch_fn,
     register_dispatch_mode,
     update_dispatch_mode,
 )
+from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
 from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
+from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
 from transferqueue.workers.ranks import DistGlobalInfo, DistRankInfo, RankInfo
-from transferqueue.workers.register import register
+from transferqueue.workers.register import MAGIC_ATTR, register
 from transferqueue.workers.worker import Worker
-from transferqueue.workers.write_back import CollectMaskWrites, EveryRankWrites, OneRankWrites, WriteBack
+from transferqueue.workers.write_back import (
+    CollectMaskWrites,
+    EveryRankWrites,
+    MegatronWrites,
+    OneRankWrites,
+    WriteBack,
+)
 
 __all__ = [
+    "DISPATCH_MODE_FN_REGISTRY",
+    "MAGIC_ATTR",
     "Broadcast",
     "CollectMaskWrites",
+    "DataProtoConfig",
     "Dispatch",
+    "DispatchError",
     "DispatchMode",
+    "DispatchRefusedError",
     "DistGlobalInfo",
     "DistRankInfo",
     "EveryRankWrites",
     "Execute",
     "Future",
+    "MegatronWrites",
     "OneRankWrites",
+    "OutputMismatchError",
     "PerRank",
     "RankInfo",
     "Worker",

@@ -11,6 +11,12 @@ class _DynamicEnumMeta(type):
 
     _members: dict[str, Any]
 
+    def names(cls) -> list[str]:
+        return list(cls._members)
+
+    def values(cls) -> list[Any]:
+        return list(cls._members.values())
+
     def __iter__(cls) -> Iterator[Any]:
         return iter(list(cls._members.values()))
 
@@ -37,10 +43,13 @@ class DynamicEnum(metaclass=_DynamicEnumMeta):
     """Base of `Dispatch` and `Execute`: members are singletons with `name` and `value`, added by `register`.
 
     A member pickles by name, so it is the same object again in another process. A process that has not run the
-    `register` of a member creates it when it unpickles one: a rank need not import the driver's script for that.
+    `register` of a member creates it when it unpickles one: a rank need not import the driver's script for that. Should
+    it run the `register` later (with the module that has it), it gets the member that arrived first.
     """
 
     _members: ClassVar[dict[str, Any]] = {}
+    _arrived: ClassVar[set[str]] = set()
+    """Names of members that came from another process and were not registered in this one."""
 
     name: str
     value: int
@@ -52,6 +61,7 @@ class DynamicEnum(metaclass=_DynamicEnumMeta):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._members = {}
+        cls._arrived = set()
 
     @classmethod
     def register(cls, name: str) -> Any:
@@ -59,11 +69,26 @@ class DynamicEnum(metaclass=_DynamicEnumMeta):
         upper = name.upper()
         if not upper.isidentifier() or upper.startswith("_"):
             raise ValueError(f"{cls.__name__}: {name!r} is no name for a member")
+        if upper in cls._arrived:
+            cls._arrived.discard(upper)
+            return cls._members[upper]
         if upper in cls._members:
             raise ValueError(f"{cls.__name__} has a member {upper!r} already")
-        member = cls(upper, len(cls._members))
+        member = cls(upper, 1 + max((other.value for other in cls._members.values()), default=-1))
         cls._members[upper] = member
         return member
+
+    @classmethod
+    def remove(cls, name: str) -> Any:
+        """Takes a member out and returns it. `KeyError` naming those there are."""
+        member = cls[name.upper()]
+        cls._arrived.discard(member.name)
+        return cls._members.pop(member.name)
+
+    @classmethod
+    def from_name(cls, name: str) -> Any | None:
+        """The member of that name in any case, None without one."""
+        return cls._members.get(name.upper())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -73,4 +98,7 @@ class DynamicEnum(metaclass=_DynamicEnumMeta):
 
 
 def _member_of(cls: type[DynamicEnum], name: str) -> Any:
-    return cls._members[name] if name in cls._members else cls.register(name)
+    if name not in cls._members:
+        cls.register(name)
+        cls._arrived.add(name)
+    return cls._members[name]

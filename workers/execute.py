@@ -12,6 +12,10 @@ class Execute(DynamicEnum):
 
     * `ALL` (the default of `register`): every rank runs the method.
     * `RANK_ZERO`: rank 0 alone does, and its output is the result.
+
+    A further value is named after a method of the group: ``Execute.register("LAST_RANK")`` stands for the group's
+    ``execute_last_rank(method_name, *args, **kwargs)``, which calls the ranks as it likes and returns a future, Ray
+    references or values; the mode's collect function gets what comes of it. It travels to the ranks by its name.
     """
 
     if TYPE_CHECKING:
@@ -19,13 +23,15 @@ class Execute(DynamicEnum):
         RANK_ZERO: Any
 
 
+_PREFIX = "execute_"
+
 Execute.register("ALL")
 Execute.register("RANK_ZERO")
 
 
 def get_predefined_execute_fn(execute_mode: Any) -> dict[str, str]:
     """The name of the group method behind a mode: ``{"execute_fn_name": "execute_all"}``."""
-    names = {Execute.ALL: "execute_all", Execute.RANK_ZERO: "execute_rank_zero"}
-    if execute_mode not in names:
-        raise ValueError(f"execute_mode must be one of {list(names)}, got {execute_mode!r}")
-    return {"execute_fn_name": names[execute_mode]}
+    if not isinstance(execute_mode, Execute):
+        raise ValueError(f"execute_mode must be one of {list(Execute)}, got {execute_mode!r}")
+    name = execute_mode.name.lower()
+    return {"execute_fn_name": name if name.startswith(_PREFIX) else _PREFIX + name}

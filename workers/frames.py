@@ -31,9 +31,17 @@ class _Call(msgspec.Struct, array_like=True):
     kwargs: dict[str, Any]
 
 
-def has_metadata(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a frame is worth trying: there is metadata among the arguments, by itself or for each rank."""
-    return any(type(_sample(value)) in _CODES for value in (*args, *kwargs.values()))
+def worth_a_frame(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a frame is worth trying: there is metadata among the arguments, by itself or for each rank, and beside it
+    nothing that no frame holds."""
+    found = False
+    for value in (*args, *kwargs.values()):
+        kind = type(_sample(value))
+        if kind in _CODES:
+            found = True
+        elif kind not in _PLAIN:
+            return False
+    return found
 
 
 class CallWriter:

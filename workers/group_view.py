@@ -1,8 +1,9 @@
-"""What dispatch and collect functions may ask of a worker group."""
+"""What dispatch and collect functions may ask of a worker group: who shares a shard, and who answers for it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from transferqueue.errors import SchemaMismatchError
 
@@ -21,17 +22,24 @@ class GroupView(Protocol):
         """The collect mask: whether each rank collects for that mesh."""
         ...
 
+    def megatron_info(self) -> tuple[list[Any], Any]:
+        """The `DistRankInfo` of every rank, and the `DistGlobalInfo` of the group."""
+        ...
+
+
+def world_shards(group: GroupView) -> int:
+    """One shard for every rank."""
+    return group.world_size
+
+
+def world_ranks(group: GroupView) -> range:
+    """Rank i works on shard i and answers for it."""
+    return range(group.world_size)
+
 
 def dp_size(group: GroupView, mesh_name: str) -> int:
     """How many shards the mesh has. `ValueError` when the ranks' DP ranks are not 0 to n-1 without a gap."""
-    dp_ranks = group.dispatch_info(mesh_name)
-    size = max(dp_ranks) + 1
-    if set(dp_ranks) != set(range(size)):
-        raise ValueError(
-            f"mesh {mesh_name!r}: the ranks registered DP ranks {dp_ranks}; each of 0 to {size - 1} must be there, "
-            "or the rows of the missing ones would be lost"
-        )
-    return size
+    return shard_count(f"mesh {mesh_name!r}", group.dispatch_info(mesh_name))
 
 
 def collecting_ranks(group: GroupView, mesh_name: str) -> list[int]:
@@ -39,15 +47,30 @@ def collecting_ranks(group: GroupView, mesh_name: str) -> list[int]:
 
     Raises `SchemaMismatchError` when a DP rank has none (its rows would be lost) or several (they would come twice).
     """
-    dp_ranks, mask = group.dispatch_info(mesh_name), group.collect_info(mesh_name)
-    collectors: list[list[int]] = [[] for _ in range(dp_size(group, mesh_name))]
-    for rank, (dp_rank, collects) in enumerate(zip(dp_ranks, mask, strict=True)):
-        if collects:
-            collectors[dp_rank].append(rank)
-    for dp_rank, ranks in enumerate(collectors):
+    return one_rank_per_shard(f"mesh {mesh_name!r}", group.dispatch_info(mesh_name), group.collect_info(mesh_name))
+
+
+def shard_count(layout: str, shard_of_rank: Sequence[int]) -> int:
+    """How many shards there are; `layout` says in an error what is laid out so."""
+    size = max(shard_of_rank) + 1
+    if set(shard_of_rank) != set(range(size)):
+        raise ValueError(
+            f"{layout}: the ranks registered DP ranks {list(shard_of_rank)}; each of 0 to {size - 1} must be there, "
+            "or the rows of the missing ones would be lost"
+        )
+    return size
+
+
+def one_rank_per_shard(layout: str, shard_of_rank: Sequence[int], collects: Sequence[bool]) -> list[int]:
+    """The collecting rank of each shard, in the order of the shards."""
+    collectors: list[list[int]] = [[] for _ in range(shard_count(layout, shard_of_rank))]
+    for rank, (shard, asked) in enumerate(zip(shard_of_rank, collects, strict=True)):
+        if asked:
+            collectors[shard].append(rank)
+    for shard, ranks in enumerate(collectors):
         if len(ranks) != 1:
             raise SchemaMismatchError(
-                f"mesh {mesh_name!r}: DP rank {dp_rank} has {len(ranks)} collecting ranks {ranks}; register exactly "
+                f"{layout}: DP rank {shard} has {len(ranks)} collecting ranks {ranks}; register exactly "
                 "one of each replica with is_collect=True",
                 expected=1,
                 found=len(ranks),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from tensordict import NonTensorStack, TensorDictBase
 
-from transferqueue.errors import SchemaMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, take_batch
+from transferqueue.workers.errors import OutputMismatchError
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class RowBatchKind:
 
     `pad(batch, divisor)` returns the padded batch and the rows it added. `drop(batch, padded_rows, added)` takes pads
     out of a joined result: those that are flagged, or the last `added` of a result that still has `padded_rows`.
+    `wants_padding(batch)` is whether a batch asks for padding by itself; None for a kind that cannot.
     """
 
     type: type
@@ -31,6 +33,7 @@ class RowBatchKind:
     join: Callable[[Sequence[Any]], Any]
     pad: Callable[[Any, int], tuple[Any, int]]
     drop: Callable[[Any, int, int], Any]
+    wants_padding: Callable[[Any], bool] | None = None
 
 
 _kinds: list[RowBatchKind] = []
@@ -48,21 +51,32 @@ def kind_of(value: object) -> RowBatchKind | None:
     return next((kind for kind in _kinds if isinstance(value, kind.type)), None)
 
 
-def join_outputs(outputs: Sequence[Any]) -> Any:
-    """What several ranks returned, as one result.
+def join_outputs(outputs: Sequence[Any], ranks: Sequence[int] | None = None) -> Any:
+    """What several ranks returned, as one result. `ranks` says whose outputs they are, 0 to n-1 when not given.
 
-    Batches of one kind are joined in order; `None` of ranks that had nothing is left out beside them. Anything else
-    is the list of outputs. Different kinds of batches raise `SchemaMismatchError`.
+    Batches of one kind are joined in order, outputs of one other type are listed; `None` of ranks that had nothing is
+    left out beside batches. Outputs of different types raise `OutputMismatchError` with both.
     """
-    batches = [output for output in outputs if output is not None]
-    kinds = [kind_of(output) for output in batches]
-    first = kinds[0] if kinds else None
-    if first is None or None in kinds:
+    named = [(rank, out) for rank, out in zip(ranks or range(len(outputs)), outputs, strict=True) if out is not None]
+    if not named:
         return list(outputs)
-    if any(kind is not first for kind in kinds):
-        names = sorted({type(batch).__name__ for batch in batches})
-        raise SchemaMismatchError(f"ranks returned batches of different kinds: {', '.join(names)}")
-    return first.join(batches)
+    first_rank, first = named[0]
+    kind = kind_of(first)
+    for rank, output in named[1:]:
+        if kind_of(output) is not kind or (kind is None and _shown_type(output) is not _shown_type(first)):
+            found = {rank: type(output).__name__ for rank, output in named}
+            raise OutputMismatchError(
+                f"rank {first_rank} returned {found[first_rank]} and rank {rank} {found[rank]}: outputs of different "
+                "types cannot be joined; return the same on every rank, None where there is nothing",
+                found=found,
+                expected=found[first_rank],
+            )
+    return list(outputs) if kind is None else kind.join([output for _, output in named])
+
+
+def _shown_type(output: object) -> type:
+    # 0 beside 0.5 is the accident of a value, not another type of output.
+    return Real if isinstance(output, Real) else type(output)
 
 
 def _join_metadata(metas: Sequence[Any]) -> Any:

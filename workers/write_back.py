@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from transferqueue.workers.megatron_layout import answers_for_its_shard
 from transferqueue.workers.ranks import rank_of
 
 
@@ -46,3 +47,21 @@ class CollectMaskWrites:
                 "it has no query_collect_info"
             )
         return bool(query(self.mesh_name))
+
+
+@dataclass(frozen=True)
+class MegatronWrites:
+    """Of the ranks of a replica, the one with TP rank 0, CP rank 0 and the last PP rank writes; with `pp_as_dp` each
+    pipeline stage is a replica."""
+
+    pp_as_dp: bool = False
+
+    def collects(self, owner: object) -> bool:
+        place = getattr(owner, "get_megatron_rank_info", None)
+        sizes = getattr(owner, "get_megatron_global_info", None)
+        if place is None or sizes is None:
+            raise TypeError(
+                "a Megatron dispatch mode asks each rank for its TP, PP and CP rank, but "
+                f"{type(owner).__name__} has no get_megatron_rank_info and get_megatron_global_info"
+            )
+        return answers_for_its_shard(place(), sizes(), self.pp_as_dp)

@@ -42,13 +42,23 @@ def test_large_broadcast_values_become_one_reference(store: list[Any]) -> None:
 
 
 def test_values_that_differ_by_rank_or_are_small_are_sent_as_they_are(store: list[Any]) -> None:
-    per_rank = PerRank([LARGE, LARGE])
+    per_rank = PerRank([LARGE, LARGE.clone()])
     small = torch.zeros(10)
     args, _ = shared_once([per_rank, [LARGE, LARGE], small, "text"], {}, 2)
     assert args[0] is per_rank
     assert args[2] is small
     assert store == []
     assert shared_once([LARGE], {}, 1)[0][0] is LARGE, "one rank gets it in the call"
+
+
+def test_what_the_ranks_of_a_replica_share_is_put_once_for_the_replica(store: list[Any]) -> None:
+    other, alone = LARGE.clone(), LARGE.clone()
+    shards = PerRank([LARGE, LARGE, other, other, alone, 1, 1])
+    [sent], named = shared_once([shards], {"small": PerRank([3] * 7)}, 7)
+    assert isinstance(sent, PerRank)
+    assert list(sent) == ["ref1", "ref1", "ref2", "ref2", alone, 1, 1]
+    assert [value is shard for value, shard in zip(store, (LARGE, other), strict=True)] == [True, True]
+    assert list(named["small"]) == [3] * 7
 
 
 def test_sizes() -> None:

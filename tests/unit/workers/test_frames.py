@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire
 from transferqueue.workers import Broadcast, PerRank
-from transferqueue.workers.frames import CallWriter, answer, has_metadata, read_answer, read_call
+from transferqueue.workers.frames import CallWriter, answer, read_answer, read_call, worth_a_frame
 
 
 def rows(count: int = 8, **extra_info: Any) -> BatchMeta:
@@ -55,11 +55,11 @@ def test_pads_tags_and_plain_user_values_travel_in_frames() -> None:
 
 
 def test_calls_without_metadata_are_not_worth_a_frame() -> None:
-    assert has_metadata([1, rows()], {})
-    assert has_metadata([], {"by": Broadcast(keys())})
-    assert has_metadata([PerRank(rows().chunk(2))], {})
+    assert worth_a_frame([1, rows()], {})
+    assert worth_a_frame([], {"by": Broadcast(keys())})
+    assert worth_a_frame([PerRank(rows().chunk(2))], {})
     for args in ([], [1, "text"], [PerRank([1, 2])], [PerRank([])], [[rows()]], [Own([1], "train")]):
-        assert not has_metadata(args, {})
+        assert not worth_a_frame(args, {})
 
 
 class Own(BatchMeta):

@@ -1,0 +1,50 @@
+"""Arguments that cannot be spread over the ranks of a group, and outputs that cannot be joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from transferqueue.errors import SchemaMismatchError, TransferQueueError
+
+
+class DispatchError(TransferQueueError, ValueError, TypeError, AssertionError):
+    """A call whose arguments a dispatch mode cannot spread. Nothing was sent to the ranks.
+
+    `argument` is the name of the argument (its position, before the method that was called is known), `problem` what
+    is wrong with it. Also the built-in errors that programs catch where arguments are only asserted.
+    """
+
+    _declared: ClassVar[Mapping[str, Any]] = {"argument": None, "problem": "", "method": None}
+    argument: int | str | None
+    problem: str
+    method: str | None
+
+    @classmethod
+    def about(cls, argument: int | str, problem: str) -> DispatchError:
+        """The error for one argument, given by position or by name."""
+        return cls(f"{_label(argument)} {problem}", argument=argument, problem=problem)
+
+    def named(self, method: str, parameters: Sequence[str]) -> DispatchError:
+        """The same with the method's name, and the parameter's name where there was a position."""
+        if self.argument is None:
+            return type(self)(f"{method}: {self.message}", **{**self.details, "method": method})
+        argument = self.argument
+        if isinstance(argument, int) and argument < len(parameters):
+            argument = parameters[argument]
+        return type(self)(
+            f"{method}: {_label(argument)} {self.problem}",
+            **{**self.details, "argument": argument, "method": method},
+        )
+
+
+class DispatchRefusedError(DispatchError, NotImplementedError):
+    """A dispatch mode that no call on a group can have."""
+
+
+class OutputMismatchError(SchemaMismatchError, TypeError, AssertionError):
+    """Ranks returned outputs that have nothing in common to be joined by: `found`, their types by rank."""
+
+
+def _label(argument: int | str) -> str:
+    return f"argument {argument}" if isinstance(argument, int) else f"argument {argument!r}"
