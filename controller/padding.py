@@ -79,8 +79,9 @@ def padded_arguments(
     padding = Padding()
     for argument, batch, kind in batches_of(args, kwargs):
         found[argument], added = kind.pad(batch, shards)
-        if added:
-            padding = Padding(kind.size(batch) + added, added, shards, tuple(shard_of_rank))
+        rows = kind.size(batch)
+        if added and rows is not None:
+            padding = Padding(rows + added, added, shards, tuple(shard_of_rank))
     new_args, new_kwargs = each_argument(lambda argument, value: found.get(argument, value), args, kwargs)
     return new_args, new_kwargs, padding
 
@@ -89,7 +90,7 @@ def refuse_uneven(args: Sequence[Any], kwargs: Mapping[str, Any], shards: int) -
     """Raises `DispatchError` for batches whose rows do not divide by `shards`."""
     for argument, batch, kind in batches_of(args, kwargs):
         rows = kind.size(batch)
-        if rows % shards:
+        if rows is not None and rows % shards:
             raise DispatchError.about(
                 argument,
                 f"has {rows} rows, which do not divide by the {shards} shards of the call, and uneven='error' refuses "

@@ -1,7 +1,16 @@
 """What runs in a rank of a worker group. Imports no Ray."""
 
+import transferqueue.workers.batch_kinds  # noqa: F401  # registers the kinds of batches that come with the package
 from transferqueue.workers.arguments import Broadcast, PerRank
 from transferqueue.workers.bridge import tqbridge
+from transferqueue.workers.data_proto import (
+    DataProto,
+    DataProtoError,
+    DataProtoItem,
+    DataProtoKeyError,
+    pad_dataproto_to_divisor,
+    unpad_dataproto,
+)
 from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dispatch_modes import (
     DISPATCH_MODE_FN_REGISTRY,
@@ -19,6 +28,7 @@ from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
 from transferqueue.workers.ranks import DistGlobalInfo, DistRankInfo, RankInfo
 from transferqueue.workers.register import MAGIC_ATTR, register
+from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
 from transferqueue.workers.worker import Worker
 from transferqueue.workers.write_back import (
     CollectMaskWrites,
@@ -33,7 +43,11 @@ __all__ = [
     "MAGIC_ATTR",
     "Broadcast",
     "CollectMaskWrites",
+    "DataProto",
     "DataProtoConfig",
+    "DataProtoError",
+    "DataProtoItem",
+    "DataProtoKeyError",
     "Dispatch",
     "DispatchError",
     "DispatchMode",
@@ -48,6 +62,7 @@ __all__ = [
     "OutputMismatchError",
     "PerRank",
     "RankInfo",
+    "RowBatchKind",
     "Worker",
     "WriteBack",
     "alloc_outputs",
@@ -59,8 +74,11 @@ __all__ = [
     "make_mesh",
     "make_nd_compute_dataproto_dispatch_fn",
     "mesh_dp_info",
+    "pad_dataproto_to_divisor",
     "register",
     "register_dispatch_mode",
+    "register_row_batch",
     "tqbridge",
+    "unpad_dataproto",
     "update_dispatch_mode",
 ]

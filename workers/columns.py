@@ -114,6 +114,13 @@ def _jagged_from_rows(rows: Sequence[torch.Tensor], ragged_dim: int, like: torch
     return torch.nested.nested_tensor_from_jagged(values, offsets=_offsets(lengths), jagged_dim=ragged_dim)
 
 
+def nested_like(column: torch.Tensor, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A nested tensor of `rows` with the layout, ragged dimension and dtype of another."""
+    if column.layout is torch.jagged:
+        return _jagged_from_rows(rows, _ragged_dim(column), like=column)
+    return _strided_nested(rows, column.dtype)
+
+
 def _strided_nested(rows: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     return torch.nested.nested_tensor(list(rows), dtype=dtype, layout=torch.strided)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from transferqueue.workers.errors import DispatchError
+
 VARIABLE = "VERL_AUTO_PADDING"
 """1 or true: padding is on in this process. Read at each call, as programs set it at any time."""
 
@@ -19,7 +21,7 @@ class _Switch(type):
     @auto_padding.setter
     def auto_padding(cls, enabled: bool) -> None:
         if not isinstance(enabled, bool):
-            raise TypeError(f"DataProtoConfig.auto_padding is True or False, got {enabled!r}")
+            raise DispatchError(f"DataProtoConfig.auto_padding is True or False, got {enabled!r}")
         cls._auto_padding = enabled
 
 

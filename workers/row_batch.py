@@ -1,7 +1,9 @@
-"""The kinds of arguments that have rows: how dispatch splits them and collect joins them.
+"""The protocol of whatever can be split and joined by rows, and its registry.
 
-Metadata splits into metadata and never touches a byte of payload. A TensorDict is split for programs that pass
-batches by value. A further kind (a protocol object of a trainer) is one more entry in `register_row_batch`.
+Dispatch, padding, collect and futures know no batch type: they ask for the kind of a value and use what it declares.
+Metadata splits into metadata and never touches a byte of payload; TensorDicts and `DataProto`s are split for programs
+that pass batches by value. The kinds that come with the package stand in `transferqueue.workers.batch_kinds`; a further
+one (a batch type of a trainer) is one more call of `register_row_batch`.
 """
 
 from __future__ import annotations
@@ -11,28 +13,35 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from tensordict import NonTensorStack, TensorDictBase
+from tensordict import NonTensorStack
 
-from transferqueue.metadata import BatchMeta, KVBatchMeta
-from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, take_batch
 from transferqueue.workers.errors import OutputMismatchError
 
 
 @dataclass(frozen=True)
 class RowBatchKind:
-    """What the controller does with one kind of batch.
+    """What is done with the batches of one type. None of these changes the batch that it is given.
 
-    `pad(batch, divisor)` returns the padded batch and the rows it added. `drop(batch, padded_rows, added)` takes pads
-    out of a joined result: those that are flagged, or the last `added` of a result that still has `padded_rows`.
-    `wants_padding(batch)` is whether a batch asks for padding by itself; None for a kind that cannot.
+    Args:
+        type: the class; subclasses belong to the kind.
+        size: the number of rows, pads included; None while it is not known, for batches that are still computed.
+        split: ``(batch, parts)`` -> that many batches of consecutive rows, the first ones a row longer where it does
+            not divide, some without rows where there are fewer. They share no memory with the batch.
+        join: the rows of several batches in order; `SchemaMismatchError` where they do not fit.
+        pad: ``(batch, divisor)`` -> the batch with its last row repeated up to a multiple, and the rows added.
+        drop: ``(batch, padded_rows, added)`` -> a joined result without pads: those that are flagged, or the last
+            `added` of a result that still has `padded_rows`.
+        take: ``(batch, start, stop)`` -> these rows.
+        wants_padding: whether the batch itself asks to be padded; None for a kind that cannot.
     """
 
     type: type
-    size: Callable[[Any], int]
+    size: Callable[[Any], int | None]
     split: Callable[[Any, int], Sequence[Any]]
     join: Callable[[Sequence[Any]], Any]
     pad: Callable[[Any, int], tuple[Any, int]]
     drop: Callable[[Any, int, int], Any]
+    take: Callable[[Any, int, int], Any]
     wants_padding: Callable[[Any], bool] | None = None
 
 
@@ -77,45 +86,3 @@ def join_outputs(outputs: Sequence[Any], ranks: Sequence[int] | None = None) -> 
 def _shown_type(output: object) -> type:
     # 0 beside 0.5 is the accident of a value, not another type of output.
     return Real if isinstance(output, Real) else type(output)
-
-
-def _join_metadata(metas: Sequence[Any]) -> Any:
-    # Pieces of ranks without rows know neither partition nor schema; concat is asked about the others only.
-    filled = [meta for meta in metas if meta.size] or list(metas[:1])
-    return type(filled[0]).concat(filled)
-
-
-def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:
-    padded = meta.pad_to_divisor(divisor)
-    return padded, padded.size - meta.size
-
-
-def _drop_metadata(meta: Any, padded_rows: int, added: int) -> Any:
-    # The bridge returns rows without pads; metadata that a method handed through still has them, flagged.
-    return meta.unpad() if meta.num_padding else meta
-
-
-for _type in (BatchMeta, KVBatchMeta):
-    register_row_batch(
-        RowBatchKind(
-            type=_type,
-            size=len,
-            split=lambda meta, parts: meta.chunk(parts),
-            join=_join_metadata,
-            pad=_pad_metadata,
-            drop=_drop_metadata,
-        )
-    )
-
-
-def _drop_rows(batch: TensorDictBase, padded_rows: int, added: int) -> TensorDictBase:
-    if not added or batch_rows(batch) != padded_rows:  # not row for row what was sent
-        return batch
-    return take_batch(batch, 0, padded_rows - added)
-
-
-register_row_batch(
-    RowBatchKind(
-        type=TensorDictBase, size=batch_rows, split=split_batch, join=join_batches, pad=pad_batch, drop=_drop_rows
-    )
-)

@@ -1,0 +1,101 @@
+"""The kinds of batches that come with the package: see `transferqueue.workers.row_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from tensordict import TensorDictBase
+
+from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, split_sizes, take_batch
+from transferqueue.workers.data_proto import DataProto
+from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
+
+
+def _join_metadata(metas: Sequence[Any]) -> Any:
+    # Pieces of ranks without rows know neither partition nor schema; concat is asked about the others only.
+    filled = [meta for meta in metas if meta.size] or list(metas[:1])
+    return type(filled[0]).concat(filled)
+
+
+def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:
+    padded = meta.pad_to_divisor(divisor)
+    return padded, padded.size - meta.size
+
+
+def _drop_metadata(meta: Any, padded_rows: int, added: int) -> Any:
+    # The bridge returns rows without pads; metadata that a method handed through still has them, flagged.
+    return meta.unpad() if meta.num_padding else meta
+
+
+for _type in (BatchMeta, KVBatchMeta):
+    register_row_batch(
+        RowBatchKind(
+            type=_type,
+            size=len,
+            split=lambda meta, parts: meta.chunk(parts),
+            join=_join_metadata,
+            pad=_pad_metadata,
+            drop=_drop_metadata,
+            take=lambda meta, start, stop: meta[start:stop],
+        )
+    )
+
+
+def _drop_rows(batch: TensorDictBase, padded_rows: int, added: int) -> TensorDictBase:
+    if not added or batch_rows(batch) != padded_rows:  # not row for row what was sent
+        return batch
+    return take_batch(batch, 0, padded_rows - added)
+
+
+register_row_batch(
+    RowBatchKind(
+        type=TensorDictBase,
+        size=batch_rows,
+        split=split_batch,
+        join=join_batches,
+        pad=pad_batch,
+        drop=_drop_rows,
+        take=take_batch,
+    )
+)
+
+
+def _take_proto(data: DataProto, start: int, stop: int) -> DataProto:
+    return data.select_idxs(np.arange(start, stop))
+
+
+def _split_proto(data: DataProto, parts: int) -> list[DataProto]:
+    edges = np.cumsum([0, *split_sizes(len(data), parts)]).tolist()
+    return [_take_proto(data, start, stop) for start, stop in pairwise(edges)]
+
+
+def _pad_proto(data: DataProto, divisor: int) -> tuple[DataProto, int]:
+    rows = len(data)
+    added = -rows % divisor if rows else 0
+    if not added:
+        return data, 0
+    return data.select_idxs(np.concatenate((np.arange(rows), np.full(added, rows - 1)))), added
+
+
+def _drop_proto(data: DataProto, padded_rows: int, added: int) -> DataProto:
+    if not added or len(data) != padded_rows:
+        return data
+    return _take_proto(data, 0, padded_rows - added)
+
+
+register_row_batch(
+    RowBatchKind(
+        type=DataProto,
+        size=len,
+        split=_split_proto,
+        join=DataProto.concat,
+        pad=_pad_proto,
+        drop=_drop_proto,
+        take=_take_proto,
+        wants_padding=DataProto.is_padding_enabled,
+    )
+)
