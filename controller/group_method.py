@@ -91,7 +91,7 @@ class GroupMethod:
         """Rows that do not divide, treated as the method, the batch, the group or the process say, in that order."""
         group, row_shards = self._group, mode.row_shards
         assert row_shards is not None  # the caller looked
-        pads = self._registration.auto_padding
+        pads = mode.takes_pads and self._registration.auto_padding
         if pads is None:
             pads = wants_padding(args, kwargs) or (
                 DataProtoConfig.auto_padding if group.auto_padding is None else group.auto_padding

@@ -25,6 +25,7 @@ from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
 from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
 from transferqueue.workers.padding_config import DataProtoConfig
+from transferqueue.workers.padding_mask import padding_mask
 from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
 from transferqueue.workers.ranks import DistGlobalInfo, DistRankInfo, RankInfo
 from transferqueue.workers.register import MAGIC_ATTR, register
@@ -75,6 +76,7 @@ __all__ = [
     "make_nd_compute_dataproto_dispatch_fn",
     "mesh_dp_info",
     "pad_dataproto_to_divisor",
+    "padding_mask",
     "register",
     "register_dispatch_mode",
     "register_row_batch",

@@ -25,6 +25,7 @@ class DispatchMode(dict[str, Any]):
             rows. A call that does not block then returns a future of them, which can be an argument of another call.
             None: the result is the list of outputs, and a call that does not block returns a list of references.
         rank_zero_only: rank 0 alone runs the method.
+        takes_pads: whether batches may be padded; False for a mode of metrics, in which pads would count.
 
     Also a read-only dict of the same names (``mode["dispatch_fn"]``), the form in which programs hold these pairs.
     """
@@ -36,6 +37,7 @@ class DispatchMode(dict[str, Any]):
     shard_of_rank: Callable[[GroupView], Sequence[int]] | None = None
     joined_ranks: Callable[[GroupView], Sequence[int]] | None = None
     rank_zero_only: bool = False
+    takes_pads: bool = True
 
     def __post_init__(self) -> None:
         super().update({field.name: getattr(self, field.name) for field in fields(self)})
@@ -52,10 +54,15 @@ class DispatchMode(dict[str, Any]):
             raise ValueError(f"a dispatch mode has no entry {', '.join(unknown)}; it has {', '.join(known)}")
         return cls(**{"writes_back": writes_back, **mode})
 
-    def _refuse(self, *args: object, **kwargs: object) -> Any:
-        raise TypeError("a dispatch mode does not change; make another one, or call update_dispatch_mode")
-
-    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+
+def _refuse(mode: DispatchMode, *args: object, **kwargs: object) -> Any:
+    raise TypeError("a dispatch mode does not change; make another one, or call update_dispatch_mode")
+
+
+# What the attributes say would no longer be what the entries say. Set here as these overrides have no signature that
+# fits those of a dict.
+for _name in ("__setitem__", "__delitem__", "__ior__", "update", "setdefault", "pop", "popitem", "clear"):
+    setattr(DispatchMode, _name, _refuse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.workers import dispatch_functions as functions
@@ -31,7 +32,8 @@ class Dispatch(DynamicEnum):
     * `DP_COMPUTE`: every argument is a list with one element per rank; the result lists all outputs.
     * `DP_COMPUTE_PROTO`: batches and metadata are split over all ranks by rows; the outputs are joined in order.
     * `DP_COMPUTE_PROTO_WITH_FUNC`: the same with a function as first argument, which every rank gets.
-    * `DP_COMPUTE_METRIC`: split in the same way; the result lists the outputs of all ranks.
+    * `DP_COMPUTE_METRIC`: split in the same way and never padded, as pads would count in the metric; the result lists
+      the outputs of all ranks.
     * `MEGATRON_COMPUTE`: every argument is a list with one element per DP rank, which all TP, PP and CP ranks of the
       replica get; the result lists the outputs of TP rank 0, CP rank 0 and the last PP rank of each, which write back.
     * `MEGATRON_COMPUTE_PROTO`: the same for batches, which are split over the DP ranks, and joined.
@@ -70,6 +72,7 @@ def register_dispatch_mode(
     row_shards: Callable[[GroupView], int] | None = None,
     shard_of_rank: Callable[[GroupView], Sequence[int]] | None = None,
     joined_ranks: Callable[[GroupView], Sequence[int]] | None = None,
+    takes_pads: bool = True,
 ) -> Any:
     """Adds a member to `Dispatch` and returns it; the arguments are those of `DispatchMode`.
 
@@ -77,7 +80,13 @@ def register_dispatch_mode(
     functions stay here, where the groups are made. `ValueError` for a name that is taken.
     """
     mode = DispatchMode(
-        dispatch_fn, collect_fn, writes_back or EveryRankWrites(), row_shards, shard_of_rank, joined_ranks
+        dispatch_fn,
+        collect_fn,
+        writes_back or EveryRankWrites(),
+        row_shards,
+        shard_of_rank,
+        joined_ranks,
+        takes_pads=takes_pads,
     )
     return _add(dispatch_mode_name, mode)
 
@@ -93,14 +102,8 @@ def update_dispatch_mode(
     Who writes back is for methods that are decorated afterwards: the ranks ask, and a method takes the answer along.
     """
     before = get_predefined_dispatch_fn(dispatch_mode)
-    DISPATCH_MODE_FN_REGISTRY[dispatch_mode] = DispatchMode(
-        dispatch_fn,
-        collect_fn,
-        writes_back or before.writes_back,
-        before.row_shards,
-        before.shard_of_rank,
-        before.joined_ranks,
-        before.rank_zero_only,
+    DISPATCH_MODE_FN_REGISTRY[dispatch_mode] = replace(
+        before, dispatch_fn=dispatch_fn, collect_fn=collect_fn, writes_back=writes_back or before.writes_back
     )
 
 
@@ -207,7 +210,7 @@ def _predefine() -> None:
         "DP_COMPUTE_PROTO_WITH_FUNC",
         _world_mode(f.dispatch_dp_compute_data_proto_with_func, joined, world_ranks),
     )
-    _add("DP_COMPUTE_METRIC", _world_mode(split, f.collect_dp_compute, None))
+    _add("DP_COMPUTE_METRIC", replace(_world_mode(split, f.collect_dp_compute, None), takes_pads=False))
     _add(
         "MEGATRON_COMPUTE",
         DispatchMode(f.dispatch_megatron_compute, f.collect_megatron_compute, MegatronWrites(False)),

@@ -66,7 +66,8 @@ def register(
         materialize_futures: futures among the arguments are waited for before dispatch. False hands the method the
             future, or what the dispatch mode makes of it.
         auto_padding: batches are padded so that every shard has the same number of rows, and the pads are dropped
-            from the result and never stored. None: as the batch, the group or `DataProtoConfig` say.
+            from the result and never stored. None: as the batch, the group or `DataProtoConfig` say. Without effect in
+            modes that never pad (`Dispatch.DP_COMPUTE_METRIC`).
         uneven: rows that do not divide: "spread" makes shards of sizes that differ by at most one, "error" refuses the
             call. None: as the group says.
 

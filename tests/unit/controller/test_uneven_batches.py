@@ -1,0 +1,215 @@
+"""Rows that do not divide by the ranks: spread, refused or padded, and what becomes of the pads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict
+
+from tests.unit.workers.fake_client import FakeClient
+from transferqueue.controller import DataProtoConfig, DispatchError, LocalWorkerGroup
+from transferqueue.metadata import BatchMeta
+from transferqueue.workers import Dispatch, Worker, make_nd_compute_dataproto_dispatch_fn, padding_mask, register
+
+MESH = make_nd_compute_dataproto_dispatch_fn("actor")
+
+
+class Shards(Worker):
+    """DP 4 x TP 1 over four ranks, DP 2 x TP 2 for the mesh "actor". `seen` notes the rows of each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self._register_dispatch_collect_info("actor", dp_rank=self.rank // 2, is_collect=self.rank % 2 == 0)
+
+    def _doubled(self, batch: TensorDict) -> TensorDict:
+        self.seen.append(len(batch["x"]))
+        return TensorDict({"y": batch["x"] * 2, "rank": NonTensorData(self.rank)}, batch_size=batch.batch_size)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def dp(self, batch: TensorDict, other: TensorDict | None = None) -> TensorDict:
+        return self._doubled(batch)
+
+    @register(dispatch_mode=MESH)
+    def mesh(self, batch: TensorDict) -> TensorDict:
+        return self._doubled(batch)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, uneven="error")
+    def even_only(self, batch: TensorDict) -> TensorDict:
+        return self._doubled(batch)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, uneven="spread")
+    def any_rows(self, batch: TensorDict) -> TensorDict:
+        return self._doubled(batch)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, auto_padding=True, blocking=False)
+    def padded_later(self, batch: TensorDict) -> TensorDict:
+        return self._doubled(batch)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def listed(self, batch: TensorDict) -> list[int]:
+        self.seen.append(len(batch["x"]))
+        return [int(x) for x in batch["x"]]
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def array(self, batch: TensorDict) -> Any:
+        return batch["x"].numpy()
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC, auto_padding=True)
+    def count(self, batch: TensorDict) -> int:
+        self.seen.append(len(batch["x"]))
+        return len(batch["x"])
+
+    @register(dispatch_mode=MESH)
+    def total(self, batch: TensorDict) -> dict[str, Any]:
+        mask = padding_mask()
+        assert mask is not None
+        return {"sum": int(batch["x"][~torch.from_numpy(mask)].sum()), "pads": int(mask.sum())}
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def largest(self, batch: TensorDict) -> float:
+        return float(batch["x"].max())
+
+
+def group(**options: Any) -> LocalWorkerGroup:
+    return LocalWorkerGroup(Shards, 4, **options)
+
+
+def batch(count: int) -> TensorDict:
+    return TensorDict({"x": torch.arange(count)}, [count])
+
+
+def rows(client: FakeClient, count: int) -> BatchMeta:
+    return client.put(batch(count), None, "train")
+
+
+def seen(ranks: LocalWorkerGroup) -> list[int]:
+    return [worker.seen[-1] for worker in ranks.workers]
+
+
+@pytest.fixture
+def padding_everywhere() -> Iterator[None]:
+    DataProtoConfig.auto_padding = True
+    yield
+    DataProtoConfig.auto_padding = False
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_pieces_are_as_many_as_ranks_and_differ_by_one_row_at_most(count: int) -> None:
+    with group() as ranks:
+        assert ranks.dp(batch(count))["y"].tolist() == [2 * i for i in range(count)]
+        sizes = seen(ranks)
+        assert sizes == sorted(sizes, reverse=True)
+        assert (sum(sizes), max(sizes) - min(sizes) <= 1) == (count, True)
+        assert ranks.mesh(batch(count))["y"].tolist() == [2 * i for i in range(count)]
+        assert sum(seen(ranks)) == 2 * count, "the two ranks of a replica have the same rows"
+
+
+def test_uneven_rows_are_refused_where_that_is_asked_for(client: FakeClient) -> None:
+    with group(uneven="error") as ranks:
+        for rows_of_call in (batch(6), rows(client, 6)):
+            with pytest.raises(DispatchError, match=r"\.dp: argument 'batch' has 6 rows.* 4 shards.*auto_padding=True"):
+                ranks.dp(rows_of_call)
+        assert len(ranks.mesh(batch(6))) == 6, "the mesh has two shards"
+        assert ranks.workers[0].seen == [3]
+        assert len(ranks.dp(batch(8))) == 8
+        assert len(ranks.any_rows(batch(6))) == 6
+    with group() as ranks:
+        with pytest.raises(DispatchError, match="6 rows"):
+            ranks.even_only(batch=batch(6))
+        ranks.auto_padding = True
+        assert len(ranks.even_only(batch(6))) == 6, "pads make them even"
+    with pytest.raises(ValueError, match="'spread' or 'error', got 'no'"):
+        group(uneven="no")
+    with pytest.raises(ValueError, match="'spread' or 'error', got 'no'"):
+        register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, uneven="no")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="uneven needs a dispatch mode that splits rows"):
+        register(dispatch_mode=Dispatch.ONE_TO_ALL, uneven="error")
+
+
+@pytest.mark.parametrize("by_keyword", [False, True])
+@pytest.mark.parametrize(("method", "sizes"), [("dp", [2, 2, 2, 2]), ("mesh", [3, 3, 3, 3]), ("listed", [2, 2, 2, 2])])
+def test_pads_are_in_no_result(method: str, sizes: list[int], by_keyword: bool, padding_everywhere: None) -> None:
+    with group() as ranks:
+        call, whole = getattr(ranks, method), batch(5)
+        result = call(batch=whole) if by_keyword else call(whole)
+        assert seen(ranks) == sizes
+        if method == "listed":
+            assert result == [[0, 1], [2, 3], [4]], "neither pads nor the rank that had nothing else"
+        else:
+            assert result["y"].tolist() == [0, 2, 4, 6, 8]
+        assert len(whole) == 5
+
+
+def test_pads_are_neither_stored_nor_in_metadata(client: FakeClient, padding_everywhere: None) -> None:
+    meta = rows(client, 5)
+    writes = len(client.stored)
+    with group() as ranks:
+        for method in ("dp", "mesh"):
+            result = getattr(ranks, method)(meta)
+            assert (result.global_indexes, result.num_padding) == (meta.global_indexes, 0)
+            assert client.column(result, "y") == [0, 2, 4, 6, 8]
+    assert sorted(index for indexes, _ in client.stored[writes:] for index in indexes) == sorted(2 * list(range(5)))
+    assert meta.num_padding == 0
+
+
+def test_a_rank_that_has_only_pads_counts_in_no_metric(client: FakeClient, padding_everywhere: None) -> None:
+    with group() as ranks:
+        for call in (batch(5), rows(client, 5)):
+            assert getattr(ranks.dp(call), "extra_info", None) in (None, {"rank": [0, 1, 2]})
+            assert ranks.largest(call) == [1.0, 3.0, 4.0]
+            assert ranks.count(call) == [2, 1, 1, 1]
+        assert seen(ranks) == [2, 1, 1, 1], "metrics are never padded"
+        assert ranks.dp(batch(5))["rank"] == [0, 1, 2]
+        assert ranks.total(rows(client, 5)).extra_info == {"sum": [3, 7], "pads": [0, 1]}
+    assert padding_mask() is None
+
+
+def test_arrays_row_for_row_lose_their_pads(padding_everywhere: None) -> None:
+    with group() as ranks:
+        assert [part.tolist() for part in ranks.array(batch(5))] == [[0, 1], [2, 3], [4]]
+        assert isinstance(ranks.array(batch(1))[0], np.ndarray)
+
+
+def test_futures_keep_the_removal() -> None:
+    with group() as ranks:
+        future = ranks.padded_later(batch(5))
+        assert future.get()["y"].tolist() == [0, 2, 4, 6, 8]
+        assert seen(ranks) == [2, 2, 2, 2]
+
+
+def test_who_decides_about_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    with group() as ranks:
+        ranks.dp(batch(5))
+        assert seen(ranks) == [2, 1, 1, 1]
+        monkeypatch.setenv("VERL_AUTO_PADDING", "TRUE")
+        assert DataProtoConfig.auto_padding
+        ranks.dp(batch(5))
+        assert seen(ranks) == [2, 2, 2, 2]
+        ranks.auto_padding = False
+        ranks.dp(batch(5))
+        assert seen(ranks) == [2, 1, 1, 1], "the group says no"
+        ranks.padded_later(batch(5)).get()
+        assert seen(ranks) == [2, 2, 2, 2], "the method says yes"
+    with pytest.raises(TypeError, match="True or False, got 1"):
+        DataProtoConfig.auto_padding = 1  # type: ignore[assignment]
+
+
+def test_several_batches_are_padded_together_and_need_the_same_rows(padding_everywhere: None) -> None:
+    with group() as ranks:
+        assert ranks.dp(batch(5), other=batch(5))["y"].tolist() == [0, 2, 4, 6, 8]
+        with pytest.raises(DispatchError, match=r"'other' has 7 rows.*has 5"):
+            ranks.dp(batch(5), other=batch(7))
+        ranks.auto_padding = False
+        with pytest.raises(DispatchError, match=r"'other' has 7 rows.*has 5"):
+            ranks.dp(batch(5), batch(7))
+
+
+def test_no_rows_at_all(client: FakeClient, padding_everywhere: None) -> None:
+    with group() as ranks:
+        assert ranks.dp(batch(0))["y"].shape == (0,)
+        assert ranks.dp(rows(client, 1).select_samples([])).size == 0
