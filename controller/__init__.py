@@ -1,5 +1,6 @@
 """Worker groups: ranks on Ray that are called as one object. Ray is imported on first use, not here."""
 
+from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.controller.dispatch import (
     DISPATCH_MODE_FN_REGISTRY,
     MAGIC_ATTR,
@@ -30,7 +31,7 @@ from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.local_worker_group import LocalWorkerGroup
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.pools.resource_pool import ResourcePool
-from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
+from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.ray_worker_group import RayWorkerGroup
 from transferqueue.controller.worker_group import WorkerGroup
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from transferqueue.config import SESSION_VARIABLE
-from transferqueue.controller.collect import RankFacts, gather
+from transferqueue.controller.collect import gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerStartError
 from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actor import actor_class
+from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.rank_nodes import RankNode, RankNodes
@@ -63,7 +64,7 @@ class GroupStart:
         name = self._class_with_args.user_class.__name__
         ranks = [RankFacts(rank, place.node, place.node_id) for rank, place in enumerate(self._places)]
         try:
-            refs = [actor._tq_node_facts.remote() for actor in self.actors]
+            refs = [actor._tq_process_facts.remote() for actor in self.actors]
             facts = gather(refs, ranks, f"start of {name}", self._timeout_s)
         except WorkerDiedError as error:
             raise WorkerStartError(
@@ -76,7 +77,7 @@ class GroupStart:
                 f"{self._describe_request()}; free in the cluster now: {free}",
                 reason="timeout",
             ) from error
-        ranks = [replace(rank, pid=fact.pid) for rank, fact in zip(ranks, facts, strict=True)]
+        ranks = [replace(rank, pid=fact.pid, log_paths=fact.log_paths) for rank, fact in zip(ranks, facts, strict=True)]
         self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
         environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
         args, kwargs = self._class_with_args.args, self._class_with_args.kwargs
@@ -93,10 +94,10 @@ class GroupStart:
                 placement_group=place.placement_group, placement_group_bundle_index=place.bundle_index
             ),
         }
-        user_options = dict(self._class_with_args.options)
-        runtime_env = dict(user_options.pop("runtime_env", None) or {})
+        options = self._class_with_args.options_over(options)
+        runtime_env = dict(options.get("runtime_env") or {})
         runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **self._environment(rank)}
-        return {**options, **user_options, "runtime_env": runtime_env}
+        return {**options, "runtime_env": runtime_env}
 
     def _environment(self, rank: int) -> dict[str, str]:
         local_rank, local_world_size = local_ranks(self._places)[rank]

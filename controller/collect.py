@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from transferqueue.controller.death_alarm import raise_posted
+from transferqueue.controller.death_report import death_of
 from transferqueue.controller.errors import WorkerDiedError, WorkerError, worker_error
+from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.remote_traceback import one_line, plain_text, traceback_text
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.ray_runtime import require_ray
@@ -22,19 +24,8 @@ later. Raising at once would show the symptom and hide the cause.
 FIRST_LOOK_S = 1.0
 """How long all ranks are waited for at once before each is waited for on its own."""
 
-
-@dataclass(frozen=True)
-class RankFacts:
-    """What an error says about the rank it happened on."""
-
-    rank: int
-    node: str
-    node_id: str = ""
-    pid: int | None = None
-
-    @property
-    def text(self) -> str:
-        return f"rank {self.rank} (node {self.node}, pid {self.pid if self.pid is not None else 'unknown'})"
+LOOK_S = 1.0
+"""How often a wait looks whether a rank of another group died meanwhile (see `death_alarm`)."""
 
 
 def gather(refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout_s: float | None = None) -> list[Any]:
@@ -58,7 +49,11 @@ def gather(refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout
     failed: WorkerError | None = None
     while pending:
         remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        ready, pending = ray.wait(pending, num_returns=1, timeout=remaining_s)
+        look_s = LOOK_S if remaining_s is None else min(remaining_s, LOOK_S)
+        ready, pending = ray.wait(pending, num_returns=1, timeout=look_s)
+        raise_posted()
+        if not ready and (remaining_s is None or remaining_s > look_s):
+            continue
         if pending:
             more, pending = ray.wait(pending, num_returns=len(pending), timeout=0)
             ready += more
@@ -109,14 +104,7 @@ def _describe(error: Any, facts: RankFacts, method: str) -> WorkerError:
     deaths = (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.OutOfMemoryError)
     text = plain_text(error)
     if isinstance(error, deaths):
-        return WorkerDiedError(
-            f"{facts.text} died during {method}; the group is dead. Cause: {text}",
-            rank=facts.rank,
-            node=facts.node,
-            pid=facts.pid,
-            method=method,
-            reason=text,
-        )
+        return death_of(facts, method, text)
     return worker_error(
         error,
         f"{method} on {facts.text}: its result could not be fetched: {text}",

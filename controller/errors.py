@@ -43,10 +43,13 @@ class WorkerError(TransferQueueError, RuntimeError):
 
 
 class WorkerDiedError(WorkerError):
-    """A rank's process is gone: `rank`, `node`, `pid`, `method` (the call it died in), `reason`. The group is dead."""
+    """A rank's process is gone, and with it the group. `rank`, `node`, `pid`, `method` (the call it died in; None:
+    outside of one), `reason` (how the process ended), `log_lines` (the last that it wrote).
+    """
 
-    _declared: ClassVar[Mapping[str, Any]] = {**WorkerError._declared, "reason": ""}
+    _declared: ClassVar[Mapping[str, Any]] = {**WorkerError._declared, "reason": "", "log_lines": ()}
     reason: str
+    log_lines: tuple[str, ...]
 
 
 class WorkerGroupDeadError(WorkerDiedError):

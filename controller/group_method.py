@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.custom_execute import execute_by_name
+from transferqueue.controller.named_code import under_name
 from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
 from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
@@ -31,6 +32,8 @@ class GroupMethod:
     _group: WorkerGroup
 
     def __init__(self, name: str, function: Any, registration: Registration, group_name: str) -> None:
+        # A class for each method, for the name that its calls have in tracebacks.
+        self._class = type(name, (GroupMethod,), {"__call__": under_name(GroupMethod.__call__, name)})
         self._registration = registration
         self._mode = resolve_dispatch_mode(registration.dispatch_mode)
         self.__name__ = name
@@ -45,7 +48,7 @@ class GroupMethod:
         """The method of one group. A group makes it anew at each look-up, as Python does for methods: kept in the
         group, it would be a reference cycle, and the room of a dropped group would stay taken until the garbage
         collector runs."""
-        bound = object.__new__(GroupMethod)
+        bound: GroupMethod = object.__new__(self._class)
         bound.__dict__.update(self.__dict__, _group=group)
         return bound
 

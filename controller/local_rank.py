@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from transferqueue.controller.ray_class import ClassWithInitArgs
+from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.ranks import RankInfo
 from transferqueue.workers.worker import Worker
@@ -35,9 +35,18 @@ class LocalRank:
         has_coroutines = any(inspect.iscoroutinefunction(function) for _, function in inspect.getmembers(cls))
         self._lane: _Loop | _Thread = (_Loop if has_coroutines else _Thread)(f"local-rank-{rank}")
 
+        self.exit_text = ""
+        """How a method ended the rank; empty while it lives."""
+
     def submit(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Future[Any]:
-        """Starts a method. `AttributeError` for one that is not there is an error of the call, as on Ray."""
-        return self._lane.submit(lambda: getattr(self.worker, method_name)(*args, **kwargs))
+        """Starts a method. That there is none of the name is an error of the call."""
+        call = self._lane.submit(lambda: getattr(self.worker, method_name)(*args, **kwargs))
+        call.add_done_callback(self._note_exit)
+        return call
+
+    def _note_exit(self, call: Future[Any]) -> None:
+        if not call.cancelled() and isinstance(call.exception(), RankExit):
+            self.exit_text = str(call.exception())
 
     def stop(self) -> None:
         """Takes no more calls; those that run go on to their end, those that wait are cancelled."""

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, wait
 from typing import Any
 
-from transferqueue.controller.collect import RankFacts
+from transferqueue.controller.class_with_init_args import ClassWithInitArgs
+from transferqueue.controller.death_report import death_of
 from transferqueue.controller.errors import WorkerDiedError, WorkerError, WorkerGroupDeadError, worker_error
 from transferqueue.controller.local_rank import LocalRank, RankExit
+from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
-from transferqueue.controller.ray_class import ClassWithInitArgs
 from transferqueue.controller.remote_traceback import local_traceback_text, one_line
 from transferqueue.errors import TransferTimeoutError
 
@@ -56,8 +57,7 @@ class LocalRanks(RankSet):
                     failures.append(_described(error, facts, method))
         for failure in failures:
             if isinstance(failure, WorkerDiedError) and not isinstance(failure, WorkerGroupDeadError):
-                self.mark_dead(failure)
-                raise failure
+                self.tell(failure)
         if failures:
             raise failures[0]
         if pending:
@@ -70,10 +70,12 @@ class LocalRanks(RankSet):
             )
         return [call.result() for call in calls]
 
+    def states(self) -> list[RankState]:
+        return [RankState("dead", local.exit_text) if local.exit_text else RankState("alive") for local in self.local]
+
     def stop(self) -> None:
         """Calls that run go on to their end (a thread cannot be ended from outside); their results are still there."""
-        if not self.is_dead or self.local:
-            self.mark_stopped()
+        self.is_stopped = True
         local, self.local = self.local, []
         for rank in local:
             rank.stop()
@@ -84,8 +86,7 @@ def _described(error: BaseException, facts: RankFacts, method: str) -> WorkerErr
     if isinstance(error, CancelledError):
         return WorkerGroupDeadError(f"{method} on {facts.text}: the group was closed before it ran", **details)
     if isinstance(error, RankExit):
-        text = f"{facts.text} died during {method}; the group is dead. Cause: {error}"
-        return WorkerDiedError(text, reason=str(error), **details)
+        return death_of(facts, method, str(error))
     remote = local_traceback_text(traceback.format_exception(type(error), error, error.__traceback__))
     text = f"{method} failed on {facts.text}: {one_line(error)}\n{remote}"
     return worker_error(error, text, remote_traceback=remote, **details)

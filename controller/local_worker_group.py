@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future as Call
 from typing import Any
 
+from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.controller.local_future import LocalFuture
 from transferqueue.controller.local_ranks import LocalRanks
-from transferqueue.controller.ray_class import ClassWithInitArgs
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
 from transferqueue.workers.register import Uneven

@@ -5,14 +5,26 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.frames import answer, read_call
 from transferqueue.workers.master_port import MasterPort
-from transferqueue.workers.ray_runtime import NodeFacts, node_facts
+from transferqueue.workers.ray_runtime import node_facts
 
 FRAMED_CALL = "_tq_framed_call"
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """Where a rank runs and what its output goes to."""
+
+    node_id: str
+    node_ip: str
+    pid: int
+    log_paths: tuple[str, ...]
 
 
 class RankActor:
@@ -25,8 +37,9 @@ class RankActor:
     def __init__(self) -> None:
         """Nothing yet; see `_tq_build`."""
 
-    def _tq_node_facts(self) -> NodeFacts:
-        return node_facts()
+    def _tq_process_facts(self) -> ProcessFacts:
+        facts = node_facts()
+        return ProcessFacts(facts.node_id, facts.node_ip, facts.pid, own_log_paths())
 
     def _tq_reserve_master(self) -> tuple[str, str]:
         """``(address, port)`` for the rendezvous, asked of rank 0."""

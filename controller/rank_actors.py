@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transferqueue.controller.actor_start import GroupStart
+from transferqueue.controller.actor_states import actor_states
 from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
-from transferqueue.controller.collect import RankFacts, gather
+from transferqueue.controller.collect import gather
 from transferqueue.controller.errors import WorkerDiedError
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
+from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.workers.ranks import check_worker_env
@@ -70,14 +72,17 @@ class RankActors(RankSet):
         try:
             return gather(refs, ranks, method, timeout_s)
         except WorkerDiedError as death:
-            self.mark_dead(death)
+            if death.method is not None:  # else it is of another group, and was raised here by its aliveness check
+                self.mark_dead(death)
+                self.is_death_told = True
             raise
 
+    def states(self) -> list[RankState]:
+        return actor_states(self.handles)
+
     def stop(self) -> None:
-        """Ends the processes and gives the pool's room back (when no other group uses it). Idempotent."""
-        grace_s = GRACE_S if self._dead is None else DEAD_GROUP_GRACE_S
-        if self.handles or self._dead is None:
-            self.mark_stopped()
+        grace_s = DEAD_GROUP_GRACE_S if self.death is not None else GRACE_S
+        self.is_stopped = True
         handles, self.handles = self.handles, []
         try:
             if handles and self._ray.is_initialized():

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
-from transferqueue.controller.collect import RankFacts
+from transferqueue.controller.death_report import death_of
 from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
+from transferqueue.controller.rank_facts import RankFacts, RankState
+
+if TYPE_CHECKING:
+    from transferqueue.controller.aliveness import AlivenessCheck
 
 
 class RankSet(ABC):
@@ -20,7 +25,12 @@ class RankSet(ABC):
 
     def __init__(self, ranks: Sequence[RankFacts]) -> None:
         self.ranks = list(ranks)
-        self._dead: WorkerGroupDeadError | None = None
+        self.death: WorkerDiedError | None = None
+        """The first death that was noticed."""
+        self.is_death_told = False
+        """Whether a caller got an error because of it."""
+        self.is_stopped = False
+        self.check: AlivenessCheck | None = None
 
     @property
     def world_size(self) -> int:
@@ -29,23 +39,42 @@ class RankSet(ABC):
     @property
     def is_dead(self) -> bool:
         """Whether a rank died or the ranks were stopped."""
-        return self._dead is not None
+        return self.is_stopped or self.death is not None
 
     def check_alive(self, method: str) -> None:
         """Raises `WorkerGroupDeadError` when `method` is not to be sent."""
-        if self._dead is not None:
-            raise WorkerGroupDeadError(f"{method} was not sent: {self._dead.message}", **self._dead.details)
+        if self.death is not None:
+            self.is_death_told = True
+            raise WorkerGroupDeadError(
+                f"{method} was not sent: the worker group is dead: {self.death.message}",
+                **{**self.death.details, "cause": self.death},
+            )
+        if self.is_stopped:
+            raise WorkerGroupDeadError(f"{method} was not sent: the worker group was shut down", reason="shut down")
 
     def mark_dead(self, death: WorkerDiedError) -> None:
         """From now on every view refuses calls, with the first death as the reason."""
-        if self._dead is None:
-            self._dead = WorkerGroupDeadError(
-                f"the worker group is dead: {death.message}", **{**death.details, "cause": death}
-            )
+        if self.death is None and not self.is_stopped:
+            self.death = death
 
-    def mark_stopped(self) -> None:
-        """From now on every view refuses calls."""
-        self._dead = WorkerGroupDeadError("the worker group was shut down", reason="shut down")
+    def tell(self, death: WorkerDiedError) -> NoReturn:
+        """`mark_dead`, and raises it."""
+        self.mark_dead(death)
+        self.is_death_told = True
+        raise death
+
+    def look(self, states: Sequence[RankState] | None = None) -> WorkerDiedError | None:
+        """The death of a rank, noted; found with one query of `states` when it is not known yet."""
+        if self.death is None and not self.is_stopped:
+            for facts, state in zip(self.ranks, self.states() if states is None else states, strict=True):
+                if state.state == "dead" and not self.is_stopped:
+                    self.mark_dead(death_of(facts, None, state.cause))
+                    break
+        return self.death
+
+    @abstractmethod
+    def states(self) -> list[RankState]:
+        """Which ranks live, in rank order; one query for all of them."""
 
     @abstractmethod
     def stop(self) -> None:

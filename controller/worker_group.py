@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from transferqueue.controller.collect import RankFacts
+from transferqueue.controller.aliveness import AlivenessCheck, OnDeath, wait_until_alive
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
 from transferqueue.controller.megatron_info import MegatronInfo
+from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.unknown_member import unknown_member
 from transferqueue.workers.futures import Future
@@ -97,6 +99,20 @@ class WorkerGroup(MegatronInfo, ABC):
         group._bind_worker_method(group._user_class)
         return group
 
+    def __getitem__(self, part: slice | int) -> Self:
+        """A group over part of the ranks, ``group[2:4]``, or over one, ``group[-1]``. It numbers them from 0 for its
+        own calls and asks them for their meshes anew; the ranks themselves, and errors, keep their numbers.
+
+        Raises `IndexError` for a rank that is not there, `ValueError` for a slice without ranks.
+        """
+        if isinstance(part, slice):
+            positions = list(range(self.world_size)[part])
+            if not positions:
+                raise ValueError(f"[{part.start}:{part.stop}] has no ranks; those of the group are 0 to {self._last}")
+            return self.view(positions=positions)
+        rank = operator.index(part)
+        return self.view(positions=[self._checked_rank(rank + self.world_size if rank < 0 else rank)])
+
     @property
     def world_size(self) -> int:
         """Number of ranks."""
@@ -128,6 +144,7 @@ class WorkerGroup(MegatronInfo, ABC):
         of ranks that were there before ends nothing, it only takes no more calls. Idempotent."""
         self._closed = True
         if self._owns:
+            self.stop_worker_aliveness_check()
             self._ranks.stop()
 
     def release(self) -> None:
@@ -145,6 +162,36 @@ class WorkerGroup(MegatronInfo, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def start_worker_aliveness_check(
+        self, every_n_seconds: float = 1.0, on_death: OnDeath = "raise", *, timeout_s: float = 300.0
+    ) -> None:
+        """Looks after the ranks between calls: waits until all of them live, then asks for their state once per period,
+        in a thread of its own, until one is dead or the ranks are stopped. Views of the same ranks share the check.
+
+        Args:
+            every_n_seconds: the period.
+            on_death: what happens when a rank is dead, which also makes the group dead. ``"raise"``: the
+                `WorkerDiedError` is raised in the controller, that is in this program's main thread, whatever it is
+                doing, unless a call on the group has raised it already; where this is called from another thread, the
+                next call on the group raises it. ``"abort"``: this process gets SIGABRT. Or a function, called with
+                the error in the thread of the check.
+            timeout_s: how long to wait until all ranks live.
+
+        Raises `TransferTimeoutError` naming the ranks that do not live by then, `WorkerGroupDeadError` for one that is
+        dead, `ValueError` when the ranks are being checked already.
+        """
+        self._check_alive("start_worker_aliveness_check")
+        if self._ranks.check is not None and self._ranks.check.is_running:
+            raise ValueError("the ranks are being checked already: stop_worker_aliveness_check() first")
+        wait_until_alive(self._ranks, timeout_s)
+        self._ranks.check = AlivenessCheck(self._ranks, every_n_seconds, on_death)
+
+    def stop_worker_aliveness_check(self) -> None:
+        """Ends the check, when there is one."""
+        if self._ranks.check is not None:
+            self._ranks.check.stop()
+            self._ranks.check = None
 
     def submit_rank_zero(
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish
@@ -203,9 +250,13 @@ class WorkerGroup(MegatronInfo, ABC):
         return self.execute_rank_zero_async(method_name, *args, **kwargs)
 
     def dispatch_info(self, mesh_name: str) -> list[int]:
-        """The DP rank of every rank in a mesh; asked of the ranks once."""
+        """The DP rank of every rank in a mesh; asked of the ranks once. Those of a slice are counted from 0."""
         if mesh_name not in self._dispatch_info:
-            self._dispatch_info[mesh_name] = self.execute_all_sync("query_dispatch_info", mesh_name=mesh_name)
+            dp_ranks = self.execute_all_sync("query_dispatch_info", mesh_name=mesh_name)
+            if self.world_size < self._ranks.world_size:  # the DP ranks of a slice, counted from 0 again
+                number_of = {dp_rank: number for number, dp_rank in enumerate(sorted(set(dp_ranks)))}
+                dp_ranks = [number_of[dp_rank] for dp_rank in dp_ranks]
+            self._dispatch_info[mesh_name] = dp_ranks
         return self._dispatch_info[mesh_name]
 
     def collect_info(self, mesh_name: str) -> list[bool]:
@@ -237,9 +288,13 @@ class WorkerGroup(MegatronInfo, ABC):
     def _facts(self, positions: Sequence[int]) -> list[RankFacts]:
         return [self._ranks.ranks[position] for position in positions]
 
+    @property
+    def _last(self) -> int:
+        return self.world_size - 1
+
     def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self.world_size:
-            raise IndexError(f"rank {rank} of a group of {self.world_size} ranks, which are 0 to {self.world_size - 1}")
+            raise IndexError(f"rank {rank} of a group of {self.world_size} ranks, which are 0 to {self._last}")
         return rank
 
     def __dir__(self) -> list[str]:
