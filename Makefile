@@ -17,11 +17,12 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice examples dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
+	@echo "make examples   the two short ones: a model on several ranks, texts without a model (about a minute)"
 	@echo "make test    everything that must hold (under 12 minutes)"
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
 	@echo "make bench-quick   our own claims in a few rounds (under 2 minutes); make soak: the long crash and chaos runs"
@@ -66,6 +67,10 @@ demo: demo-notice setup
 
 demo-notice:
 	@echo "make demo: set-up (about 2 GB of packages in $(VENV), once), then training: about 6 minutes in all on 2 cores"
+
+examples: setup
+	$(BIN)/python -m examples.tensor_parallel
+	$(BIN)/python -m examples.dedup
 
 # The Python tests wait much (for deaths, deadlines, Ray): the sanitizer builds use the time, at a lower priority.
 test: lint
@@ -130,5 +135,5 @@ format: dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf build dist .venv .venv-peer .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks examples/grpo/runs
+	rm -rf build dist .venv .venv-peer .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks examples/*/runs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

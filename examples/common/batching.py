@@ -84,6 +84,16 @@ def join(prompts: torch.Tensor, prompt_mask: torch.Tensor, responses: torch.Tens
     return PaddedBatch(torch.cat([prompts, padded], dim=1), positions_of(mask), mask, padded, response_mask)
 
 
+def padded_of(batch: TensorDict, width: int) -> PaddedBatch:
+    """The sequences of a batch with `prompts`, `responses`, `attention_mask` and `position_ids`, from a rollout."""
+    prompts = batch["prompts"]
+    padded = join(prompts, batch["attention_mask"][:, : prompts.shape[1]], batch["responses"], width)
+    # The rollout's positions are the ones that count; they are the same as those that join derives.
+    return PaddedBatch(
+        padded.input_ids, batch["position_ids"], padded.attention_mask, padded.responses, padded.response_mask
+    )
+
+
 def strings_of(batch: TensorDict, name: str) -> list[str]:
     """A column of strings as a list with one entry per row."""
     column: Any = batch.get(name)

@@ -1,4 +1,4 @@
-"""The trained policy of one rank: its shard of the model, its optimizer, and the two kinds of updates."""
+"""The trained policy of one rank: its shard of the model, and the two kinds of updates."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ from examples.common.batching import PaddedBatch
 from examples.common.losses import entropy, policy_loss, token_log_probs
 from examples.common.metrics import Metrics
 from examples.common.model import ModelConfig, Transformer
-from examples.common.parallel import clip_gradients, sum_gradients, sum_over
+from examples.common.parallel import sum_over
 from examples.common.tensor_parallel import TensorParallel
+from examples.common.trained_model import TrainedModel
 from examples.common.weights import StateDict, shard_state
-
-
-@dataclass(frozen=True)
-class Optim:
-    """AdamW and the clipping of the gradient's norm."""
-
-    lr: float
-    betas: tuple[float, float]
-    weight_decay: float
-    grad_clip: float
 
 
 @dataclass(frozen=True)
@@ -49,36 +40,14 @@ class PolicyTargets:
         return PolicyTargets(self.old_log_probs[rows], self.ref_log_prob[rows], self.advantages[rows])
 
 
-class ShardedPolicy:
-    """A model split over the tensor parallel group and replicated over the data parallel one.
-
-    Every method that trains is called on all ranks of both groups with the same number of mini-batches.
-    """
+class ShardedPolicy(TrainedModel):
+    """A policy: the log-probabilities it gives, and the two ways of training it."""
 
     def __init__(
         self, config: ModelConfig, state: StateDict, tp: TensorParallel, dp_group: dist.ProcessGroup | None
     ) -> None:
-        self.tp = tp
-        self.dp_group = dp_group
-        self.model = Transformer(config, tp)
+        super().__init__(Transformer(config, tp), tp, dp_group)
         self.model.load_state_dict(shard_state(state, config, tp))
-        self._optimizer: torch.optim.AdamW | None = None
-        self._optim: Optim | None = None
-
-    def start_phase(self, optim: Optim) -> None:
-        """A fresh optimizer: the warm-up and the reinforcement learning have nothing to tell each other's moments."""
-        self._optim = optim
-        self._optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
-        )
-
-    def response_logits(self, batch: PaddedBatch) -> torch.Tensor:
-        """Logits that predict each response token, ``[rows, response, vocab]``."""
-        width = batch.responses.shape[1]
-        logits: torch.Tensor = self.model(
-            batch.input_ids[:, :-1], batch.position_ids[:, :-1], batch.attention_mask[:, :-1]
-        )
-        return logits[:, -width:]
 
     def log_probs(
         self, batch: PaddedBatch, temperature: float, micro_batch_size: int
@@ -89,7 +58,7 @@ class ShardedPolicy:
         with torch.no_grad():
             for start in range(0, len(batch.responses), micro_batch_size):
                 rows = slice(start, start + micro_batch_size)
-                logits = self.response_logits(batch.slice(rows))
+                logits = self.response_outputs(batch.slice(rows))
                 log_probs[rows] = token_log_probs(logits, batch.responses[rows], temperature)
                 entropies[rows] = entropy(logits)
         return log_probs, entropies
@@ -97,14 +66,14 @@ class ShardedPolicy:
     def supervised_step(self, batch: PaddedBatch, lr: float) -> Metrics:
         """One step on the cross-entropy of the responses, averaged over the tokens of all ranks."""
         tokens = sum_over(batch.response_mask.sum().float().reshape(1), self.dp_group)
-        losses = -token_log_probs(self.response_logits(batch), batch.responses) * batch.response_mask
-        norm = self._step(losses.sum() / tokens, lr)
+        losses = -token_log_probs(self.response_outputs(batch), batch.responses) * batch.response_mask
+        norm = self.step(losses.sum() / tokens, lr)
         mean = sum_over(losses.detach().sum().reshape(1), self.dp_group) / tokens
         return {"loss": float(mean), "grad_norm": norm}
 
     def policy_step(self, batch: PaddedBatch, targets: PolicyTargets, objective: PolicyObjective, lr: float) -> Metrics:
         """One step on the GRPO objective, averaged over the tokens of all ranks."""
-        logits = self.response_logits(batch)
+        logits = self.response_outputs(batch)
         loss = policy_loss(
             token_log_probs(logits, batch.responses, objective.temperature),
             targets.old_log_probs,
@@ -116,19 +85,7 @@ class ShardedPolicy:
             kl_loss_coef=objective.kl_loss_coef,
         )
         tokens = sum_over(batch.response_mask.sum().float().reshape(1), self.dp_group)
-        norm = self._step(loss.loss / tokens, lr)
+        norm = self.step(loss.loss / tokens, lr)
         sums = torch.stack([loss.loss.detach(), loss.clipped.float(), loss.divergence])
         mean = (sum_over(sums, self.dp_group) / tokens).tolist()
         return {"loss": mean[0], "clip_fraction": mean[1], "kl": mean[2], "grad_norm": norm}
-
-    def _step(self, loss: torch.Tensor, lr: float) -> float:
-        if self._optimizer is None or self._optim is None:
-            raise RuntimeError("start_phase was not called: there is no optimizer")
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        sum_gradients(self.model.parameters(), self.dp_group)
-        norm = clip_gradients(self.model, self.tp, self._optim.grad_clip)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
-        return norm

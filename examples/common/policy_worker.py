@@ -5,25 +5,18 @@ from __future__ import annotations
 import torch
 from tensordict import NonTensorData, TensorDict
 
-from examples.common.batching import PaddedBatch, jagged_like, join, lengths_of, pad_right
+from examples.common.batching import jagged_like, join, lengths_of, pad_right, padded_of
 from examples.common.config import PolicyConfig
+from examples.common.mesh_place import join_mesh
 from examples.common.metrics import Metrics
 from examples.common.model_setup import initial_state_of, model_config_of
 from examples.common.parallel import sum_over
-from examples.common.policy import Optim, PolicyObjective, PolicyTargets, ShardedPolicy
+from examples.common.policy import PolicyObjective, PolicyTargets, ShardedPolicy
 from examples.common.schedule import linear_decay, linear_warm_up
-from examples.common.tensor_parallel import TensorParallel
 from examples.common.tokenizer import PAD_ID
+from examples.common.trained_model import Optim
 from examples.common.weights import flatten_state, gather_state
-from transferqueue.workers import (
-    Dispatch,
-    Worker,
-    init_process_group,
-    make_mesh,
-    make_nd_compute_dataproto_dispatch_fn,
-    mesh_dp_info,
-    register,
-)
+from transferqueue.workers import Dispatch, Worker, make_nd_compute_dataproto_dispatch_fn, register
 
 MESH = "actor"
 _BY_MESH = make_nd_compute_dataproto_dispatch_fn(mesh_name=MESH)
@@ -39,20 +32,9 @@ class PolicyWorker(Worker):
         torch.set_num_threads(1)
         self.config = config
         actor = config.actor_rollout_ref.actor
-        init_process_group("gloo")
-        mesh = make_mesh({"dp": actor.data_parallel_size, "tp": actor.tensor_parallel_size})
-        dp_rank, self.is_collect = mesh_dp_info(mesh)
-        self._register_dispatch_collect_info(MESH, dp_rank=dp_rank, is_collect=self.is_collect)
-        self.dp_rank = dp_rank
-        tp_size, dp_size = actor.tensor_parallel_size, actor.data_parallel_size
-        tp = TensorParallel()
-        if tp_size > 1:
-            tp = TensorParallel(mesh["tp"].get_local_rank(), tp_size, mesh["tp"].get_group())
-        dp_group = mesh["dp"].get_group() if dp_size > 1 else None
-        state = initial_state_of(config)
-        self.policy = ShardedPolicy(model_config_of(config), state, tp, dp_group)
-        self.reference = ShardedPolicy(model_config_of(config), state, tp, dp_group)
-        self.reference.model.requires_grad_(False)
+        self.place = join_mesh(actor.data_parallel_size, actor.tensor_parallel_size)
+        self._register_dispatch_collect_info(MESH, dp_rank=self.place.dp_rank, is_collect=self.place.is_collect)
+        self.policy = self._new_policy()
         self.updates = 0
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -78,7 +60,7 @@ class PolicyWorker(Worker):
     def start_reinforcement(self) -> None:
         """Freezes the policy as the reference and starts a fresh optimizer."""
         actor = self.config.actor_rollout_ref.actor
-        self.reference.model.load_state_dict(self.policy.model.state_dict())
+        self._freeze_reference()
         self.policy.start_phase(Optim(actor.optim.lr, actor.optim.betas, actor.optim.weight_decay, actor.grad_clip))
 
     @register(dispatch_mode=_BY_MESH)
@@ -97,7 +79,7 @@ class PolicyWorker(Worker):
     def update_actor(self, batch: TensorDict) -> dict[str, float]:
         """Updates on the clipped surrogate over the rows in mini-batches; the mean metrics, the same on every rank."""
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        padded = self._padded(batch)
+        padded = padded_of(batch, self.config.data.max_response_length)
         width = self.config.data.max_response_length
         targets = PolicyTargets(
             *(pad_right(batch[name], width) for name in ("old_log_probs", "ref_log_prob", "advantages"))
@@ -129,17 +111,19 @@ class PolicyWorker(Worker):
             return None
         return TensorDict({"parameters": flatten_state(state).unsqueeze(0)}, batch_size=version.batch_size)
 
-    def _padded(self, batch: TensorDict) -> PaddedBatch:
-        prompts = batch["prompts"]
-        width = self.config.data.max_response_length
-        padded = join(prompts, batch["attention_mask"][:, : prompts.shape[1]], batch["responses"], width)
-        # The rollout's positions are the ones that count; they are the same as those that join derives.
-        return PaddedBatch(
-            padded.input_ids, batch["position_ids"], padded.attention_mask, padded.responses, padded.response_mask
-        )
+    def _new_policy(self) -> ShardedPolicy:
+        """This rank's shard of the model with its first weights."""
+        place = self.place
+        return ShardedPolicy(model_config_of(self.config), initial_state_of(self.config), place.tp, place.dp_group)
+
+    def _freeze_reference(self) -> None:
+        """Keeps the policy's weights as those of the reference, in a second model."""
+        self.reference = self._new_policy()
+        self.reference.model.requires_grad_(False)
+        self.reference.model.load_state_dict(self.policy.model.state_dict())
 
     def _log_probs(self, policy: ShardedPolicy, batch: TensorDict, name: str, micro_batch_size: int) -> TensorDict:
-        padded = self._padded(batch)
+        padded = padded_of(batch, self.config.data.max_response_length)
         temperature = self.config.actor_rollout_ref.rollout.temperature
         log_probs, entropies = policy.log_probs(padded, temperature, micro_batch_size)
         sums = torch.stack([(entropies * padded.response_mask).sum(), padded.response_mask.sum().float()])

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples.grpo.events import Evaluated, Event, Started, Stepped, WarmedUp
+from examples.common.events import Evaluated, Started, WarmedUp
+from examples.grpo.events import Event, Stepped
 
 WORKED_OUT = (
     "'worked out' below: the share of answers that write down the running total first (7+5-3= is answered 12=9) rather "

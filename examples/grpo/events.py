@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from examples.common.events import Evaluated, Started, WarmedUp
 from examples.common.metrics import Metrics
 
 
@@ -26,34 +27,6 @@ class Cost:
     copied_bytes: int
     weights_written_bytes: int
     weights_viewed_bytes: int
-
-
-@dataclass(frozen=True)
-class Started:
-    """The ranks are up."""
-
-    parameters: int
-    ranks: dict[str, int]
-    session: str
-
-
-@dataclass(frozen=True)
-class WarmedUp:
-    """`step` of `total_steps` supervised steps are done."""
-
-    step: int
-    total_steps: int
-    metrics: Metrics
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """Accuracy on the held-out problems, at a named moment and after `step` GRPO steps."""
-
-    moment: str
-    step: int
-    accuracy: float
-    metrics: Metrics
 
 
 @dataclass(frozen=True)

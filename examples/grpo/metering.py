@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from examples.common.pickled_size import pickled_nbytes
 from transferqueue.controller import Broadcast, GroupFuture, PerRank, RayWorkerGroup
 
 
@@ -69,12 +69,3 @@ class MeteredWorkerGroup(RayWorkerGroup):
             return list(value)
         inner = value.value if isinstance(value, Broadcast) else value
         return [inner] * self.world_size
-
-
-def pickled_nbytes(value: Any) -> int:
-    """Bytes of a value as Ray serialises it: cloudpickle, protocol 5, buffers that travel out of band included."""
-    from ray import cloudpickle
-
-    buffers: list[pickle.PickleBuffer] = []
-    body: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)  # type: ignore[no-untyped-call]
-    return len(body) + sum(buffer.raw().nbytes for buffer in buffers)

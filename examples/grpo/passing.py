@@ -5,13 +5,14 @@ Both run the same stages on the same worker classes: a bridged method sees a Ten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tensordict import NonTensorData, TensorDict, TensorDictBase
 
 from examples.common.metrics import Metrics, mean_metrics, merge_shards
 from transferqueue import BatchMeta, TransferQueueClient
+from transferqueue.controller import Broadcast
 
 Batch = Any
 """What the controller holds of a batch: `BatchMeta` or `TensorDict`."""
@@ -48,7 +49,7 @@ class MetadataPassing:
     def call(
         self, method: Callable[..., Any], batch: BatchMeta, inputs: Sequence[str], **options: Any
     ) -> tuple[BatchMeta, Metrics]:
-        answer: BatchMeta = method(batch.select_fields(inputs), **options)
+        answer: BatchMeta = method(batch.select_fields(inputs), **_whole(options))
         metrics = mean_metrics(answer.extra_info)
         answer.clear_extra_info()
         return batch.union(answer), metrics
@@ -68,7 +69,7 @@ class BatchPassing:
     def call(
         self, method: Callable[..., Any], batch: TensorDict, inputs: Sequence[str], **options: Any
     ) -> tuple[TensorDict, Metrics]:
-        answer = method(batch.select(*inputs), **options)
+        answer = method(batch.select(*inputs), **_whole(options))
         if not isinstance(answer, TensorDictBase):
             return batch, mean_metrics(merge_shards(answer))
         constants = {name: answer.get(name) for name in answer.keys() if isinstance(answer.get(name), NonTensorData)}
@@ -79,6 +80,11 @@ class BatchPassing:
 
     def drop(self, partition: str) -> None:
         """Nothing to do: the batch goes with the controller's last reference."""
+
+
+def _whole(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options go to every rank as they are: they are no rows to be split."""
+    return {name: Broadcast(value) for name, value in options.items()}
 
 
 def make_passing(name: str, client: TransferQueueClient) -> MetadataPassing | BatchPassing:

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from examples.grpo.events import Cost, Evaluated, Finished, Stepped
+from examples.common.events import Evaluated
+from examples.grpo.events import Cost, Finished, Stepped
 
 
 class RunRecord:

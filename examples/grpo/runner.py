@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from examples.common.cluster import start_ray
+from examples.common.command_line import Outcome
 from examples.common.config import to_lines, to_yaml
+from examples.common.controller_actor import events_of
 from examples.grpo.config import GrpoConfig
 from examples.grpo.display import WORKED_OUT, make_display
-from examples.grpo.events import Event
 from examples.grpo.report import RunRecord, print_report, write_csv, write_plot
 from examples.grpo.trainer import run_training
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    gain: float
-    required_gain: float
-    wall_s: float
-
-    @property
-    def exit_code(self) -> int:
-        """0, or 3 when held-out accuracy rose by less than the configuration requires."""
-        return 0 if self.gain >= self.required_gain else 3
 
 
 def run(config: GrpoConfig, console: Console) -> Outcome:
@@ -50,7 +34,10 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
     record = RunRecord()
     try:
         # Closed also when showing fails: the generator takes session and ranks down while Ray is still there.
-        with make_display(console) as display, closing(_events(config)) as events:
+        with (
+            make_display(console) as display,
+            closing(events_of(run_training, config, config.trainer.controller)) as events,
+        ):
             for event in events:
                 record.add(event)
                 display.show(event)
@@ -59,25 +46,6 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
     write_csv(folder / "reward.csv", record.steps)
     write_plot(folder / "reward.png", record)
     print_report(console, record)
-    outcome = Outcome(record.gain(), config.trainer.required_gain, time.perf_counter() - started_s)
-    console.print(f"{folder}/reward.png and reward.csv written; {outcome.wall_s:.0f} s in all", highlight=False)
-    return outcome
-
-
-class ControllerActor:
-    """The controller as a Ray actor; its events stream to the driver."""
-
-    def run(self, config: GrpoConfig) -> Iterator[Event]:
-        """The events of the run."""
-        yield from run_training(config)
-
-
-def _events(config: GrpoConfig) -> Generator[Event, None, None]:
-    if config.trainer.controller == "driver":
-        yield from run_training(config)
-        return
-    import ray
-
-    controller: Any = ray.remote(ControllerActor).remote()
-    for reference in controller.run.options(num_returns="streaming").remote(config):
-        yield ray.get(reference)
+    seconds = time.perf_counter() - started_s
+    console.print(f"{folder}/reward.png and reward.csv written; {seconds:.0f} s in all", highlight=False)
+    return Outcome(record.gain(), config.trainer.required_gain)

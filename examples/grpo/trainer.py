@@ -9,12 +9,13 @@ from contextlib import contextmanager
 
 import transferqueue as tq
 from examples.common.data_loader import DataLoader
+from examples.common.events import Evaluated, Started, WarmedUp
 from examples.common.metrics import Metrics
 from examples.common.model_setup import initial_state_of
 from examples.common.warm_up import warm_up_parts
 from examples.common.weight_sync import sync_weights
 from examples.grpo.config import GrpoConfig
-from examples.grpo.events import Cost, Evaluated, Event, Finished, Started, Stepped, WarmedUp
+from examples.grpo.events import Cost, Event, Finished, Stepped
 from examples.grpo.groups import Groups, start_groups, take_traffic
 from examples.grpo.metering import Meter
 from examples.grpo.passing import Passing, make_passing

@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 from examples.common.batching import PaddedBatch, jagged, join, pad_left
 from examples.common.model import ModelConfig, Transformer
-from examples.common.policy import Optim, PolicyObjective, PolicyTargets, ShardedPolicy
+from examples.common.policy import PolicyObjective, PolicyTargets, ShardedPolicy
 from examples.common.tensor_parallel import TensorParallel
+from examples.common.trained_model import Optim
 from examples.common.weights import StateDict, gather_state, initial_state
 
 MODEL = ModelConfig(vocab_size=16, max_position=16, hidden_size=16, num_layers=2, num_heads=4)
