@@ -10,7 +10,7 @@ from transferqueue.workers.dispatch_modes import (
     register_dispatch_mode,
     update_dispatch_mode,
 )
-from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError
+from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError, UnknownModeError
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.register import MAGIC_ATTR, register
@@ -27,6 +27,7 @@ __all__ = [
     "Execute",
     "OutputMismatchError",
     "PerRank",
+    "UnknownModeError",
     "get_predefined_dispatch_fn",
     "get_predefined_execute_fn",
     "make_nd_compute_dataproto_dispatch_fn",

@@ -20,7 +20,7 @@ from transferqueue.workers.dispatch_modes import (
     register_dispatch_mode,
     update_dispatch_mode,
 )
-from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError
+from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError, UnknownModeError
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
 from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
@@ -64,6 +64,7 @@ __all__ = [
     "PerRank",
     "RankInfo",
     "RowBatchKind",
+    "UnknownModeError",
     "Worker",
     "WriteBack",
     "alloc_outputs",

@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, split_sizes, take_batch
 from transferqueue.workers.data_proto import DataProto
+from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
 
 
@@ -87,6 +88,11 @@ def _drop_proto(data: DataProto, padded_rows: int, added: int) -> DataProto:
     return _take_proto(data, 0, padded_rows - added)
 
 
+def _proto_wants_padding(data: DataProto) -> bool:
+    # By itself: where the whole process pads, a group or a method may still say no.
+    return bool(data.meta_info.get(DataProtoConfig.auto_padding_key, False))
+
+
 register_row_batch(
     RowBatchKind(
         type=DataProto,
@@ -96,6 +102,6 @@ register_row_batch(
         pad=_pad_proto,
         drop=_drop_proto,
         take=_take_proto,
-        wants_padding=DataProto.is_padding_enabled,
+        wants_padding=_proto_wants_padding,
     )
 )

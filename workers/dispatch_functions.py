@@ -84,6 +84,30 @@ def collect_lazy_compute_data_proto(mesh_name: str, group: GroupView, output: An
     return _joined(output, collecting_ranks(group, mesh_name))
 
 
+def dispatch_nd_compute(
+    dp_rank_mapping: Sequence[int], dp_size: int, group: GroupView, *args: Any, **kwargs: Any
+) -> Dispatched:
+    """Each argument is a list with one element per DP rank; `dp_rank_mapping` says which of them each rank gets."""
+    return _listed(args, kwargs, "this mode", dp_rank_mapping, dp_size, "DP ranks")
+
+
+def collect_nd_compute(collect_mask: Sequence[bool], group: GroupView, output: Any) -> Any:
+    """The outputs of the ranks where `collect_mask` is True, in rank order."""
+    return [one for one, collects in zip(output, collect_mask, strict=True) if collects]
+
+
+def dispatch_nd_compute_dataproto(
+    dp_rank_mapping: Sequence[int], dp_size: int, group: GroupView, *args: Any, **kwargs: Any
+) -> Dispatched:
+    """Batches split into `dp_size` shards; `dp_rank_mapping` says which of them each rank gets."""
+    return split_arguments(args, kwargs, dp_size, dp_rank_mapping)
+
+
+def collect_nd_compute_dataproto(collect_mask: Sequence[bool], group: GroupView, output: Any) -> Any:
+    """As `collect_nd_compute`, the batches joined."""
+    return _joined(output, [rank for rank, collects in enumerate(collect_mask) if collects])
+
+
 def dispatch_megatron_compute(group: GroupView, *args: Any, **kwargs: Any) -> Dispatched:
     """Each argument is a list with one element per DP rank, which all ranks of that replica get."""
     return _megatron_listed(False, group, args, kwargs)

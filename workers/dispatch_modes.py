@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.workers import dispatch_functions as functions
 from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dynamic_enum import DynamicEnum
+from transferqueue.workers.errors import UnknownModeError
 from transferqueue.workers.group_view import GroupView, collecting_ranks, dp_size, world_ranks, world_shards
 from transferqueue.workers.megatron_layout import megatron_joined_ranks, megatron_shard_of_rank, megatron_shards
 from transferqueue.workers.write_back import (
@@ -108,18 +109,23 @@ def update_dispatch_mode(
 
 
 def get_predefined_dispatch_fn(dispatch_mode: Any) -> DispatchMode:
-    """The mode behind a member of `Dispatch`. `ValueError` for anything else, and for a member whose functions are in
-    another process."""
+    """The mode behind a member of `Dispatch`.
+
+    `UnknownModeError` for anything else, and for a member whose functions are in another process.
+    """
     mode = DISPATCH_MODE_FN_REGISTRY.get(dispatch_mode) if isinstance(dispatch_mode, Dispatch) else None
     if mode is not None:
         return mode if isinstance(mode, DispatchMode) else DispatchMode.of(mode, EveryRankWrites())
+    known = tuple(member.name for member in DISPATCH_MODE_FN_REGISTRY)
     if isinstance(dispatch_mode, Dispatch):
-        raise ValueError(
+        raise UnknownModeError(
             f"the functions of {dispatch_mode!r} are not in this process: a member travels by its name alone; call "
-            "register_dispatch_mode where groups are made, for instance in the module of the worker class"
+            "register_dispatch_mode where groups are made, for instance in the module of the worker class",
+            mode=dispatch_mode,
+            known=known,
         )
-    raise ValueError(
-        f"unknown dispatch mode {dispatch_mode!r}; known: {', '.join(m.name for m in DISPATCH_MODE_FN_REGISTRY)}"
+    raise UnknownModeError(
+        f"unknown dispatch mode {dispatch_mode!r}; known: {', '.join(known)}", mode=dispatch_mode, known=known
     )
 
 
@@ -143,7 +149,7 @@ def resolve_dispatch_mode(dispatch_mode: Any) -> DispatchMode:
     """The mode behind what `register` and `tqbridge` accept.
 
     A member of `Dispatch`, a `DispatchMode`, or a mapping with `dispatch_fn` and `collect_fn` (and `writes_back`,
-    without which each rank writes its own rows). `ValueError` for anything else.
+    without which each rank writes its own rows). `UnknownModeError` for anything else.
     """
     if isinstance(dispatch_mode, DispatchMode):
         return dispatch_mode
@@ -151,9 +157,11 @@ def resolve_dispatch_mode(dispatch_mode: Any) -> DispatchMode:
         return get_predefined_dispatch_fn(dispatch_mode)
     if isinstance(dispatch_mode, Mapping) and {"dispatch_fn", "collect_fn"} <= set(dispatch_mode):
         return DispatchMode.of(dispatch_mode, EveryRankWrites())
-    raise ValueError(
+    raise UnknownModeError(
         "dispatch_mode must be a member of Dispatch, a DispatchMode, or a mapping with 'dispatch_fn' and 'collect_fn'; "
-        f"got {dispatch_mode!r}"
+        f"got {dispatch_mode!r}",
+        mode=dispatch_mode,
+        known=tuple(member.name for member in DISPATCH_MODE_FN_REGISTRY),
     )
 
 

@@ -1,4 +1,4 @@
-"""Arguments that cannot be spread over the ranks of a group, and outputs that cannot be joined."""
+"""Modes that are not there, arguments that cannot be spread over the ranks, and outputs that cannot be joined."""
 
 from __future__ import annotations
 
@@ -36,6 +36,14 @@ class DispatchError(TransferQueueError, ValueError, TypeError, AssertionError):
             f"{method}: {_label(argument)} {self.problem}",
             **{**self.details, "argument": argument, "method": method},
         )
+
+
+class UnknownModeError(TransferQueueError, ValueError, KeyError, AssertionError):
+    """What is no dispatch or execute mode, or one whose functions are in another process: `mode`, and the `known`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"mode": None, "known": ()}
+    mode: Any
+    known: tuple[str, ...]
 
 
 class DispatchRefusedError(DispatchError, NotImplementedError):

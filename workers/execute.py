@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.workers.dynamic_enum import DynamicEnum
+from transferqueue.workers.errors import UnknownModeError
 
 
 class Execute(DynamicEnum):
@@ -30,8 +31,15 @@ Execute.register("RANK_ZERO")
 
 
 def get_predefined_execute_fn(execute_mode: Any) -> dict[str, str]:
-    """The name of the group method behind a mode: ``{"execute_fn_name": "execute_all"}``."""
+    """The name of the group method behind a mode: ``{"execute_fn_name": "execute_all"}``.
+
+    `UnknownModeError` for what is no member of `Execute`.
+    """
     if not isinstance(execute_mode, Execute):
-        raise ValueError(f"execute_mode must be one of {list(Execute)}, got {execute_mode!r}")
+        raise UnknownModeError(
+            f"execute_mode must be one of {list(Execute)}, got {execute_mode!r}",
+            mode=execute_mode,
+            known=tuple(Execute.names()),
+        )
     name = execute_mode.name.lower()
     return {"execute_fn_name": name if name.startswith(_PREFIX) else _PREFIX + name}

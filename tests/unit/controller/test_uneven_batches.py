@@ -13,7 +13,14 @@ from tensordict import NonTensorData, TensorDict
 from tests.unit.workers.fake_client import FakeClient
 from transferqueue.controller import DataProtoConfig, DispatchError, LocalWorkerGroup
 from transferqueue.metadata import BatchMeta
-from transferqueue.workers import Dispatch, Worker, make_nd_compute_dataproto_dispatch_fn, padding_mask, register
+from transferqueue.workers import (
+    DataProto,
+    Dispatch,
+    Worker,
+    make_nd_compute_dataproto_dispatch_fn,
+    padding_mask,
+    register,
+)
 
 MESH = make_nd_compute_dataproto_dispatch_fn("actor")
 
@@ -197,6 +204,67 @@ def test_who_decides_about_padding(monkeypatch: pytest.MonkeyPatch) -> None:
         assert seen(ranks) == [2, 2, 2, 2], "the method says yes"
     with pytest.raises(TypeError, match="True or False, got 1"):
         DataProtoConfig.auto_padding = 1  # type: ignore[assignment]
+
+
+class Protos(Worker):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self._register_dispatch_collect_info("actor", dp_rank=self.rank // 2, is_collect=self.rank % 2 == 0)
+
+    def _doubled(self, data: DataProto) -> DataProto:
+        self.seen.append(len(data))
+        doubled = DataProto.from_dict({"y": data.batch["x"] * 2}, {"uid": data.non_tensor_batch["uid"]})
+        doubled.meta_info["metrics"] = {"rank": self.rank}
+        return doubled
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def dp(self, data: DataProto, other: DataProto | None = None) -> DataProto:
+        return self._doubled(data)
+
+    @register(dispatch_mode=MESH)
+    def mesh(self, data: DataProto) -> DataProto:
+        return self._doubled(data)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, auto_padding=False)
+    def never(self, data: DataProto) -> DataProto:
+        return self._doubled(data)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC)
+    def count(self, data: DataProto) -> int:
+        return len(data)
+
+
+def proto(count: int, **options: Any) -> DataProto:
+    uids = np.array([f"u{i}" for i in range(count)], dtype=object)
+    return DataProto(TensorDict({"x": torch.arange(count)}, [count]), {"uid": uids}, **options)
+
+
+@pytest.mark.parametrize("method", ["dp", "mesh"])
+@pytest.mark.parametrize("count", [1, 5, 8])
+@pytest.mark.parametrize("auto_padding", [False, True])
+def test_a_data_proto_asks_for_padding_by_itself(method: str, count: int, auto_padding: bool) -> None:
+    with LocalWorkerGroup(Protos, 4) as ranks:
+        data = proto(count, auto_padding=auto_padding)
+        for result in (getattr(ranks, method)(data), getattr(ranks, method)(data=data)):
+            assert result.batch["y"].tolist() == [2 * i for i in range(count)]
+            assert result.non_tensor_batch["uid"].tolist() == [f"u{i}" for i in range(count)]
+            sizes = seen(ranks)
+            if auto_padding:
+                assert sizes == [-(-count // (4 if method == "dp" else 2))] * 4
+            else:
+                assert sum(sizes) == count * (1 if method == "dp" else 2)
+        assert (len(data), data.batch["x"].tolist()) == (count, list(range(count)))
+
+
+def test_what_a_data_proto_asks_for_is_only_for_who_does_not_say() -> None:
+    with LocalWorkerGroup(Protos, 4) as ranks:
+        ranks.never(proto(5, auto_padding=True))
+        assert seen(ranks) == [2, 1, 1, 1]
+        ranks.dp(proto(5), other=proto(5, auto_padding=True))
+        assert seen(ranks) == [2, 2, 2, 2], "all batches of a call are padded when one asks for it"
+        assert ranks.count(proto(5, auto_padding=True)) == [2, 1, 1, 1]
+        assert len(proto(5, auto_padding=True).chunk(4)) == 4
 
 
 def test_several_batches_are_padded_together_and_need_the_same_rows(padding_everywhere: None) -> None:
