@@ -23,6 +23,9 @@ from transferqueue.controller.dispatch import (
 )
 from transferqueue.controller.errors import (
     InsufficientResourcesError,
+    PoolNotFoundError,
+    PoolShapeError,
+    PoolSharedOutError,
     WorkerDiedError,
     WorkerError,
     WorkerGroupDeadError,
@@ -32,7 +35,11 @@ from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.local_worker_group import LocalWorkerGroup
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.pools.resource_pool import ResourcePool
-from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.controller.pools.resource_pool_manager import ResourcePoolManager
+from transferqueue.controller.pools.role import Role
+from transferqueue.controller.pools.splitting import merge_resource_pool, split_resource_pool
+from transferqueue.controller.pools.sub_ray_resource_pool import SubRayResourcePool
+from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
 from transferqueue.controller.ray_worker_group import RayWorkerGroup
 from transferqueue.controller.worker_group import WorkerGroup
 
@@ -52,10 +59,16 @@ __all__ = [
     "LocalWorkerGroup",
     "OutputMismatchError",
     "PerRank",
+    "PoolNotFoundError",
+    "PoolShapeError",
+    "PoolSharedOutError",
     "RayClassWithInitArgs",
     "RayResourcePool",
     "RayWorkerGroup",
     "ResourcePool",
+    "ResourcePoolManager",
+    "Role",
+    "SubRayResourcePool",
     "UnknownModeError",
     "WorkerDiedError",
     "WorkerError",
@@ -65,7 +78,9 @@ __all__ = [
     "get_predefined_dispatch_fn",
     "get_predefined_execute_fn",
     "make_nd_compute_dataproto_dispatch_fn",
+    "merge_resource_pool",
     "register",
     "register_dispatch_mode",
+    "split_resource_pool",
     "update_dispatch_mode",
 ]

@@ -72,6 +72,32 @@ class InsufficientResourcesError(TransferQueueError, ValueError):
     nodes: tuple[str, ...]
 
 
+class PoolSharedOutError(InsufficientResourcesError):
+    """A group that would be one too many on a pool: `pool`, `bundle` (its number), `users` (who runs there)."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {
+        **InsufficientResourcesError._declared,
+        "pool": "",
+        "bundle": None,
+        "users": (),
+    }
+    pool: str
+    bundle: int | None
+    users: tuple[str, ...]
+
+
+class PoolNotFoundError(TransferQueueError, KeyError):
+    """A role without a pool, or a pool that is not specified: `role`, `known`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"role": None, "known": ()}
+    role: Any
+    known: tuple[str, ...]
+
+
+class PoolShapeError(TransferQueueError, ValueError, AssertionError):
+    """Pools that cannot be split or merged as asked; programs for verl catch an AssertionError there."""
+
+
 def worker_error(cause: BaseException | None, message: str, **details: Any) -> WorkerError:
     """A `WorkerError` that is also an instance of the class of `cause`, where that class allows it."""
     details["cause"] = cause

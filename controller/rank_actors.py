@@ -54,7 +54,8 @@ class RankActors(RankSet):
         """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails."""
         environment = check_worker_env(worker_env or {})
         actors = cls([], [], ("", ""), pool)
-        start = GroupStart(pool.acquire(actors, strategy), class_with_args, pool, environment, timeout_s)
+        places = pool.acquire(actors, strategy, class_with_args.user_class.__name__)
+        start = GroupStart(places, class_with_args, pool, environment, timeout_s)
         actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
         try:
             start.create_actors()

@@ -34,7 +34,8 @@ def device_resource(device_name: str) -> str:
 
 def device_resource_of_cluster() -> str:
     """The accelerator that the cluster has: ``"GPU"``, or another one where there are no GPUs."""
-    present = require_ray("RayResourcePool").cluster_resources()
+    ray = require_ray("RayResourcePool")
+    present = ray.cluster_resources() if ray.is_initialized() else {}
     kinds = dict.fromkeys(_RESOURCE_OF_DEVICE.values())
     return next((name for name in kinds if present.get(name)), "GPU")
 
@@ -84,12 +85,18 @@ class Bundle:
         named = {"CPU": self.cpus, **({self.device: 1.0} if self.device else {}), **self.further}
         return {name: amount for name, amount in named.items() if amount}
 
-    def request(self) -> dict[str, Any]:
+    def without_device(self) -> Bundle:
+        """The same for groups that leave the accelerator alone."""
+        return Bundle(self.max_colocate_count, self.cpus, None, self.further)
+
+    def request(self, with_device: bool = True) -> dict[str, Any]:
         """What one group's actor asks for in the bundle, as ``.options(...)`` takes it."""
         request: dict[str, Any] = {"num_cpus": _rounded_down(self.cpus / self.max_colocate_count)}
+        if not with_device or self.device is None:
+            return request
         if self.device == "GPU":
             request["num_gpus"] = self.share
-        elif self.device is not None:
+        else:
             request["resources"] = {self.device: self.share}
         return request
 

@@ -1,29 +1,16 @@
-"""Whether a pool fits, and where ranks stand; with the cluster replaced by a table of nodes."""
+"""Whether pools fit a cluster, with the cluster replaced by a table of nodes."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from transferqueue.controller import InsufficientResourcesError, RayResourcePool, ResourcePool
-from transferqueue.controller.pools import placement
+from tests.unit.controller.pools.fake_cluster import use_cluster
+from transferqueue.controller import InsufficientResourcesError, RayResourcePool
 from transferqueue.controller.pools.placement import check_fits
-from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
 
 
-def cluster(*nodes: dict[str, float]) -> SimpleNamespace:
-    table = [
-        {"Alive": True, "NodeID": f"node{i}", "NodeManagerAddress": f"10.0.0.{i}", "Resources": resources}
-        for i, resources in enumerate(nodes)
-    ]
-    table.append({"Alive": False, "NodeID": "gone", "NodeManagerAddress": "10.0.0.99", "Resources": {"CPU": 1000.0}})
-    total: dict[str, float] = {}
-    for node in nodes:
-        for name, amount in node.items():
-            total[name] = total.get(name, 0.0) + amount
-    return SimpleNamespace(nodes=lambda: table, cluster_resources=lambda: total, available_resources=lambda: total)
+def cpus(counts: list[int], groups: int = 1) -> RayResourcePool:
+    return RayResourcePool(counts, use_gpu=False, max_colocate_count=groups, name_prefix="train")
 
 
 @pytest.mark.parametrize(
@@ -34,19 +21,19 @@ def cluster(*nodes: dict[str, float]) -> SimpleNamespace:
         ([8, 8], [{"CPU": 8.0}, {"CPU": 8.0}], True),
         ([16], [{"CPU": 8.0}, {"CPU": 8.0}], False),
         ([4, 2], [{"CPU": 8.0}], True),
+        ([5, 5, 5], [{"CPU": 8.0}, {"CPU": 8.0}], False),
         ([4], [], False),
     ],
 )
 def test_a_pool_that_cannot_fit_is_refused_with_what_is_there(
     monkeypatch: pytest.MonkeyPatch, pool: list[int], nodes: list[dict[str, float]], fits: bool
 ) -> None:
-    fake: Any = cluster(*nodes)
-    monkeypatch.setattr(placement, "require_ray", lambda what: fake)
+    use_cluster(monkeypatch, *nodes)
     if fits:
-        check_fits(pool, {"CPU": 1.0}, "STRICT_PACK")
+        check_fits([cpus(pool).plan()])
         return
-    with pytest.raises(InsufficientResourcesError, match="is more than the cluster has") as caught:
-        check_fits(pool, {"CPU": 1.0}, "STRICT_PACK")
+    with pytest.raises(InsufficientResourcesError, match=r"pool 'train' of .* is more than the cluster has") as caught:
+        check_fits([cpus(pool).plan()])
     error = caught.value
     assert error.wanted == {"CPU": float(sum(pool))}
     assert error.present == {"CPU": sum(node["CPU"] for node in nodes)}
@@ -54,54 +41,48 @@ def test_a_pool_that_cannot_fit_is_refused_with_what_is_there(
     assert "10.0.0.99" not in str(error)
 
 
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "require_ray", lambda what: cluster({"CPU": 8.0}))
-    with pytest.raises(
-        InsufficientResourcesError, match=r"wanted CPU 20, GPU 2; in the cluster CPU 8, GPU 0"
-    ) as caught:
-        check_fits([2], RayResourcePool([2]).bundle.resources(), "STRICT_PACK")
-    assert "use_gpu=False" in str(caught.value)
+def test_an_entry_for_which_no_node_has_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cluster(monkeypatch, {"CPU": 8.0}, {"CPU": 6.0})
     with pytest.raises(InsufficientResourcesError) as caught:
-        check_fits([9], RayResourcePool([9], use_gpu=False).bundle.resources(), "STRICT_PACK")
+        check_fits([cpus([2, 10]).plan()])
+    text = str(caught.value)
+    assert "Entry 1 of pool 'train' wants 10 bundles on one node; the nodes have room for 8, 6" in text
+    assert "10.0.0.0: CPU 8" in text
+    assert "10.0.0.1: CPU 6" in text
+    check_fits([cpus([2, 10]).plan("PACK")])
+
+
+def test_pools_that_fit_alone_but_not_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cluster(monkeypatch, {"CPU": 8.0}, {"CPU": 8.0})
+    one, other = cpus([6]), cpus([5, 5])
+    check_fits([one.plan()])
+    check_fits([other.plan()])
+    with pytest.raises(
+        InsufficientResourcesError, match=r"pool 'train' of \[6\] .*; pool 'train' of \[5, 5\] .*together"
+    ):
+        check_fits([one.plan(), other.plan()])
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cluster(monkeypatch, {"CPU": 80.0})
+    with pytest.raises(
+        InsufficientResourcesError, match=r"wanted CPU 20, GPU 2; in the cluster CPU 80, GPU 0"
+    ) as caught:
+        check_fits([RayResourcePool([2]).plan()])
+    assert "use_gpu=False" in str(caught.value)
+
+
+def test_cpus_that_only_the_number_of_groups_asks_for_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cluster(monkeypatch, {"CPU": 8.0, "GPU": 8.0})
+    with pytest.raises(InsufficientResourcesError, match="max_colocate_count=1") as caught:
+        check_fits([RayResourcePool([4]).plan()])
     assert "use_gpu" not in str(caught.value)
 
 
-def test_a_spread_pool_may_use_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "require_ray", lambda what: cluster({"CPU": 2.0}, {"CPU": 2.0}))
-    check_fits([4], {"CPU": 1.0}, "PACK")
-
-
-def test_addresses_order_as_numbers() -> None:
-    addresses = ["10.0.0.9", "10.0.0.10", "host-b", "::1", "10.0.0.2"]
-    assert sorted(addresses, key=placement._address_order) == ["10.0.0.2", "10.0.0.9", "10.0.0.10", "::1", "host-b"]
-
-
-def test_local_ranks_count_by_node() -> None:
-    places = [RankPlace(None, i, node, "ip") for i, node in enumerate(["a", "a", "b", "a", "b"])]
-    assert local_ranks(places) == [(0, 3), (1, 3), (0, 2), (2, 3), (1, 2)]
-
-
-def test_the_shape_of_a_pool() -> None:
-    pool = ResourcePool([4, 2])
-    assert (pool.world_size, pool.store, pool()) == (6, [4, 2], [4, 2])
-    assert pool.local_world_size_list() == [4, 4, 4, 4, 2, 2]
-    assert pool.local_rank_list() == [0, 1, 2, 3, 0, 1]
-    pool.add_node(1)
-    assert pool.world_size == 7
-    for wrong in ([0], [True], [1.5], [-1]):
-        with pytest.raises(ValueError, match="positive ints"):
-            ResourcePool(wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"such as \[2\]; got 2"):
-        RayResourcePool(2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="max_colocate_count"):
-        ResourcePool([1], max_colocate_count=0)
-
-
-def test_groups_that_share_a_pool_fit_into_its_bundles() -> None:
-    for count in (1, 2, 3, 7, 10):
-        pool = RayResourcePool([1], max_colocate_count=count)
-        assert pool.bundle.resources() == {"CPU": float(count), "GPU": 1.0}
-        request = pool.rank_request()
-        assert request["num_cpus"] == 1.0
-        assert 0.9 < request["num_gpus"] * count <= 1.0
-        assert RayResourcePool([1], use_gpu=False, max_colocate_count=count).rank_request() == {"num_cpus": 1.0}
+def test_the_accelerator_is_what_the_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cluster(monkeypatch, {"CPU": 8.0, "NPU": 8.0})
+    pool = RayResourcePool([8], max_colocate_count=1)
+    assert pool.bundle.resources() == {"CPU": 1.0, "NPU": 1.0}
+    check_fits([pool.plan()])
+    with pytest.raises(InsufficientResourcesError, match="The cluster has no GPU"):
+        check_fits([RayResourcePool([8], max_colocate_count=1, device_name="cuda").plan()])

@@ -1,0 +1,99 @@
+"""Pools on two nodes of different size."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.pools.device_workers import Seer
+from transferqueue.controller import (
+    InsufficientResourcesError,
+    RayClassWithInitArgs,
+    RayResourcePool,
+    RayWorkerGroup,
+    ResourcePoolManager,
+    split_resource_pool,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def sizes() -> Iterator[dict[str, int]]:
+    """GPUs by node id: a node of 2 and one of 4."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 12, "num_gpus": 2, "include_dashboard": False})
+    cluster.add_node(num_cpus=12, num_gpus=4)
+    ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+    yield {node["NodeID"]: int(node["Resources"]["GPU"]) for node in ray.nodes()}
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_unequal_nodes_have_right_local_ranks_and_sizes(sizes: dict[str, int]) -> None:
+    pool = RayResourcePool([4, 2], max_colocate_count=2, name_prefix="uneven")
+    places = pool.places()
+    assert [sizes[place.node_id] for place in places] == [4, 4, 4, 4, 2, 2]
+    assert pool.local_rank_list() == [0, 1, 2, 3, 0, 1]
+    assert pool.local_world_size_list() == [4, 4, 4, 4, 2, 2]
+    # A part that lies across both nodes: its ranks are counted within the part.
+    _, across, _ = split_resource_pool(pool, [3, 2, 1])
+    assert [sizes[place.node_id] for place in across.places()] == [4, 2]
+    assert (across.store, across.local_rank_list(), across.local_world_size_list()) == ([1, 1], [0, 0], [1, 1])
+    pool.remove()
+
+
+def test_ranks_on_unequal_nodes_see_their_place_and_their_own_devices(sizes: dict[str, int]) -> None:
+    pool = RayResourcePool([2, 1], max_colocate_count=1)
+    # Who comes first takes the larger node, so that the entries of the pool have to share what is left.
+    taken = RayResourcePool([3], max_colocate_count=1)
+    taken.places()
+    with RayWorkerGroup(pool, RayClassWithInitArgs(Seer)) as group:
+        ranks = group.execute_all_sync("place")
+        nodes = [place.node_id for place in pool.places()]
+    taken.remove()
+    assert [rank["RANK"] for rank in ranks] == ["0", "1", "2"]
+    assert {rank["WORLD_SIZE"] for rank in ranks} == {"3"}
+    assert nodes[0] == nodes[1] != nodes[2]
+    assert [(rank["LOCAL_RANK"], rank["LOCAL_WORLD_SIZE"]) for rank in ranks] == [("0", "2"), ("1", "2"), ("0", "1")]
+    seen = [(node, rank["CUDA_VISIBLE_DEVICES"]) for node, rank in zip(nodes, ranks, strict=True)]
+    assert len(set(seen)) == 3
+    assert all(device for _, device in seen)
+
+
+def test_feasibility_is_decided_node_by_node(sizes: dict[str, int]) -> None:
+    pool = RayResourcePool([5], max_colocate_count=1, name_prefix="wide", timeout_s=600.0)
+    with pytest.raises(
+        InsufficientResourcesError, match="wants 5 bundles on one node; the nodes have room for"
+    ) as caught:
+        pool.places()
+    assert "in the cluster CPU 24, GPU 6" in str(caught.value)
+    spread = pool.places("PACK")
+    assert sorted(sizes[place.node_id] for place in spread) == [2, 4, 4, 4, 4]
+    assert pool.local_world_size_list().count(4) == 4
+    pool.remove()
+    with pytest.raises(ValueError, match="together is more than the cluster has"):
+        ResourcePoolManager({"a": [3], "b": [3]}, {"actor": "a", "critic": "b"}).create_resource_pool()
+    ResourcePoolManager({"a": [4], "b": [2]}, {"actor": "a", "critic": "b"}).create_resource_pool()
+
+
+def test_the_node_that_is_nearest_to_having_room_is_named(sizes: dict[str, int]) -> None:
+    holder = RayResourcePool([3], max_colocate_count=1, name_prefix="holder")
+    holder.places()
+    pool = RayResourcePool([3], max_colocate_count=1, name_prefix="late", timeout_s=1.0)
+    with pytest.raises(
+        InsufficientResourcesError, match="bundle 2 of entry 0 of pool 'late' waits for CPU 1, GPU 1"
+    ) as caught:
+        pool.places()
+    assert "the freest is" in str(caught.value)
+    assert "GPU 2: 2 of the entry's 3 bundles fit; held by holder_0_" in str(caught.value)
+    with pytest.raises(InsufficientResourcesError, match=r"bundle 3 of entry 0 .* on any node: .*; .*GPU 4 \(free 1\)"):
+        RayResourcePool([4], max_colocate_count=1, name_prefix="late", timeout_s=1.0).places("PACK")
+    holder.remove()
