@@ -39,7 +39,7 @@ from transferqueue.controller.pools.resource_pool_manager import ResourcePoolMan
 from transferqueue.controller.pools.role import Role
 from transferqueue.controller.pools.splitting import merge_resource_pool, split_resource_pool
 from transferqueue.controller.pools.sub_ray_resource_pool import SubRayResourcePool
-from transferqueue.controller.ray_class import ClassWithInitArgs, RayClassWithInitArgs
+from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.ray_worker_group import RayWorkerGroup
 from transferqueue.controller.worker_group import WorkerGroup
 
