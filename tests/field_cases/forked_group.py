@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.sessions import Forked
 from transferqueue.controller import WorkerGroup
-from transferqueue.controller.collect import RankFacts
+from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.workers import Future
 from transferqueue.workers.arguments import RankArguments, arguments_for_ranks, value_for_rank
@@ -39,8 +39,11 @@ class ForkedRanks(RankSet):
         self.processes = [Forked(rank_process(rank)) for rank in range(world_size)]
         super().__init__([RankFacts(rank, "here", pid=forked.pid) for rank, forked in enumerate(self.processes)])
 
+    def states(self) -> list[RankState]:
+        return [RankState("alive") for _ in self.processes]
+
     def stop(self) -> None:
-        self.mark_stopped()
+        self.is_stopped = True
         for process in self.processes:
             process.say(None)
         statuses = [process.join() for process in self.processes]
