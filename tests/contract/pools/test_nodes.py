@@ -37,9 +37,14 @@ def sizes() -> Iterator[dict[str, int]]:
     cluster.shutdown()
 
 
-def test_unequal_nodes_have_right_local_ranks_and_sizes(sizes: dict[str, int]) -> None:
+def test_field_case_107_unequal_nodes_have_right_local_ranks_and_sizes(sizes: dict[str, int]) -> None:
+    before = RayResourcePool([4, 2], max_colocate_count=2)
+    nodes_before = [place.node_id for place in before.places()]
+    before.remove()
     pool = RayResourcePool([4, 2], max_colocate_count=2, name_prefix="uneven")
     places = pool.places()
+    assert pool.world_size == len(places) == 6
+    assert [place.node_id for place in places] == nodes_before, "the same nodes give the same ranks"
     assert [sizes[place.node_id] for place in places] == [4, 4, 4, 4, 2, 2]
     assert pool.local_rank_list() == [0, 1, 2, 3, 0, 1]
     assert pool.local_world_size_list() == [4, 4, 4, 4, 2, 2]

@@ -1,5 +1,11 @@
 """See `transferqueue.controller`."""
 
-from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from transferqueue.controller import (
+    RayClassWithInitArgs,
+    RayResourcePool,
+    RayWorkerGroup,
+    ResourcePoolManager,
+    SubRayResourcePool,
+)
 
-__all__ = ["RayClassWithInitArgs", "RayResourcePool", "RayWorkerGroup"]
+__all__ = ["RayClassWithInitArgs", "RayResourcePool", "RayWorkerGroup", "ResourcePoolManager", "SubRayResourcePool"]
