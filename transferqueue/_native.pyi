@@ -117,6 +117,8 @@ class Resolved:
         """Fields with the same id have the same pieces."""
     def block_rows(self, block: int) -> int: ...
     def layout(self, field: int, block: int) -> FieldLayout | None: ...
+    def schemas(self, field: int) -> list[bytes]:
+        """The distinct types of the field's rows, in the order of first use."""
     def view(self, block: int, offset: int, nbytes: int, *, shared: bool = False) -> Any:
         """DLPack capsule (uint8, 1-D, exactly these bytes) on a private copy-on-write mapping of the block, or with
         `shared` on the read-only one. All views of one Resolved share one mapping per block. Raises MemoryError when

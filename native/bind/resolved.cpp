@@ -1,6 +1,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -75,6 +76,24 @@ std::optional<FieldLayout> layout(const Resolved& self, std::int64_t field, std:
   return found == nullptr ? std::nullopt : std::optional<FieldLayout>(*found);
 }
 
+// The distinct types of a field's rows, in the order of the blocks.
+nb::list schemas(const Resolved& self, std::int64_t field) {
+  nb::list found;
+  std::vector<const std::string*> seen;
+  std::int64_t last_block = -1;
+  for (const Piece& piece : self.pieces(position(field))) {
+    if (piece.block == last_block) continue;
+    last_block = piece.block;
+    const FieldLayout* layout = self.layout(position(field), position(piece.block));
+    if (layout == nullptr) continue;
+    const bool known = std::ranges::any_of(seen, [&](const std::string* other) { return *other == layout->schema; });
+    if (known) continue;
+    seen.push_back(&layout->schema);
+    found.append(to_bytes(layout->schema));
+  }
+  return found;
+}
+
 }  // namespace
 
 void bind_resolved(nb::module_& module) {
@@ -102,6 +121,7 @@ void bind_resolved(nb::module_& module) {
           "block_rows", [](const Resolved& self, std::int64_t block) { return self.block(position(block)).n_rows; },
           nb::arg("block"))
       .def("layout", &layout, nb::arg("field"), nb::arg("block"))
+      .def("schemas", &schemas, nb::arg("field"))
       .def("view", &view, nb::arg("block"), nb::arg("offset"), nb::arg("nbytes"), nb::kw_only(),
            nb::arg("shared") = false)
       .def("view_address", &view_address, nb::arg("block"), nb::arg("offset"))

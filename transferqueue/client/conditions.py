@@ -94,7 +94,7 @@ class WaitCalls(KeyedCalls):
         resolved = self._store.resolve(partition, keys=keys, fields=fields, lease=False)
         # One look decides and describes: whoever waits has a core to wake up and its caches to fill as it is.
         coverage = Coverage(resolved)
-        if (coverage.indexes < 0).any() or coverage.missing(fields):
+        if not coverage.is_complete(fields) and ((coverage.indexes < 0).any() or coverage.missing(fields)):
             return None
         return self._meta_of_coverage(partition, coverage, fields)
 

@@ -33,6 +33,12 @@ class Coverage:
         self.rows = len(self.indexes)
         self._position = {name: number for number, name in enumerate(resolved.fields)}
         self._masks: dict[int, Ready] = {}
+        self._complete: bool = resolved.complete
+
+    def is_complete(self, fields: Sequence[str]) -> bool:
+        """Whether every requested row exists and has all `fields`, of which there is one, known without a look at rows.
+        False may mean only that other fields were resolved with them, of which a row lacks one."""
+        return self._complete and bool(fields) and all(field in self._position for field in fields)
 
     def mask(self, field: str) -> Ready:
         """bool [rows]."""
@@ -65,10 +71,14 @@ class Coverage:
 
     def on_every_row(self) -> list[str]:
         """Fields that all requested rows have."""
+        if self.rows and self._complete:
+            return list(self._position)
         return [name for name in self._resolved.fields if self.rows and bool(self.mask(name).all())]
 
     def missing(self, fields: Sequence[str]) -> dict[str, list[int]]:
         """Field -> positions of rows that lack it; only fields that some row lacks."""
+        if self.is_complete(fields):
+            return {}
         lacking = {field: np.flatnonzero(~self.mask(field)).tolist() for field in fields}
         return {field: rows for field, rows in lacking.items() if rows}
 
@@ -77,13 +87,9 @@ class Coverage:
         number = self._position.get(field)
         if number is None:
             return FieldSchema()
-        pieces = self._resolved.pieces(number)
         merged: FieldSchema | None = None
-        for block in np.unique(pieces[:, 2]).tolist():
-            layout = self._resolved.layout(number, block)
-            if layout is None:
-                continue
-            schema = stored_schema(layout.schema)
+        for raw in self._resolved.schemas(number):
+            schema = stored_schema(raw)
             merged = schema if merged is None else merge_schemas(merged, schema)
         return merged or FieldSchema()
 
@@ -133,11 +139,12 @@ def meta_of(
     tags: Sequence[Mapping[str, Any]] | None = None,
 ) -> BatchMeta:
     """A BatchMeta of the resolved rows with `fields`, ready where a row has all of them."""
-    return batch_meta(
-        session,
-        partition,
-        coverage.indexes,
-        {field: coverage.schema(field) for field in fields},
-        coverage.ready(fields),
-        tags,
-    )
+    schemas = {field: coverage.schema(field) for field in fields}
+    if not coverage.is_complete(fields):
+        return batch_meta(session, partition, coverage.indexes, schemas, coverage.ready(fields), tags)
+    # The path of a waiter that was just woken: what it does runs on cold caches.
+    coverage.indexes.flags.writeable = False
+    meta = BatchMeta.of_ready_rows(coverage.indexes, partition, schemas, session)
+    if tags is not None and any(tags):
+        meta.custom_meta = tags
+    return meta
