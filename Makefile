@@ -90,7 +90,7 @@ test-native: $(STAMPS)/headers $(STAMPS)/python
 	  $(BIN)/cmake -S tests/native -B build/native-$$sanitizer -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" >build/cmake-$$sanitizer.log; \
 	  nice -n 10 $(BIN)/cmake --build build/native-$$sanitizer; \
-	  nice -n 10 $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240; \
+	  nice -n 10 $(BIN)/ctest --test-dir build/native-$$sanitizer --output-on-failure --timeout 240 -j 2; \
 	done
 
 bench: setup peers

@@ -51,6 +51,9 @@ class BlockLease {
 std::optional<std::vector<BlockLease>> lease_blocks(const BlockTable& table, const std::shared_ptr<LeaseFile>& leases,
                                                     std::span<const BlockRef> blocks);
 
+// How often whoever leases what it resolved is overtaken by retirements before it does so inside the write transaction.
+inline constexpr int snapshot_rounds = 8;
+
 // A claim without re-check, for a block that cannot be retired yet: the caller's own reservation before its commit, or any
 // block found inside the write transaction (no retirement can commit there, and the word of a retired block of an earlier
 // commit is not in a resolution). The claim is fenced before this returns.

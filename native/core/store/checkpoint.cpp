@@ -17,7 +17,6 @@ namespace tq {
 
 namespace {
 
-constexpr int snapshot_rounds = 8;
 // Smaller blocks are reserved in groups, one transaction each, cut from one extent.
 constexpr std::uint64_t own_extent_from = 64u << 10;
 constexpr std::size_t group_blocks = 512;

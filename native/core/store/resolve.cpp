@@ -12,8 +12,6 @@ namespace tq {
 
 namespace {
 
-constexpr int snapshot_rounds = 8;
-
 std::vector<BlockRef> refs_of(const Resolution& resolution) {
   std::vector<BlockRef> refs;
   refs.reserve(resolution.blocks.size());
