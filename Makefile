@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice examples dev test test-python test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice examples dev test test-python test-one-process test-processes test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -72,13 +72,22 @@ examples: setup
 	$(BIN)/python -m examples.tensor_parallel
 	$(BIN)/python -m examples.dedup
 
-# The Python tests wait much (for deaths, deadlines, Ray): the sanitizer builds use the time, at a lower priority.
-test: lint
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-native test-python
+# The Python tests wait much (for deaths, deadlines, Ray): two runs of them share the cores, and the sanitizer builds use
+# what is left, at a lower priority.
+test: lint verl
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-native test-one-process test-processes
 	@$(MAKE) --no-print-directory test-timing
 
-test-python: dev verl
-	$(BIN)/python -m pytest tests -q -m "not soak and not timing" --durations=15
+test-python: test-one-process test-processes
+
+# What mostly stays in one process, and what starts, kills and connects many.
+PYTEST := $(BIN)/python -m pytest -q -m "not soak and not timing" --durations=10
+PROCESSES := contract crash e2e hostile race
+test-one-process: dev
+	$(PYTEST) tests $(PROCESSES:%=--ignore=tests/%)
+
+test-processes: dev verl
+	$(PYTEST) $(PROCESSES:%=tests/%)
 
 test-timing: dev
 	$(BIN)/python -m pytest tests -q -m timing

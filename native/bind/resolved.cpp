@@ -77,8 +77,8 @@ std::optional<FieldLayout> layout(const Resolved& self, std::int64_t field, std:
 }
 
 // The distinct types of a field's rows, in the order of the blocks.
-nb::list schemas(const Resolved& self, std::int64_t field) {
-  nb::list found;
+nb::typed<nb::list, nb::bytes> schemas(const Resolved& self, std::int64_t field) {
+  nb::typed<nb::list, nb::bytes> found;
   std::vector<const std::string*> seen;
   std::int64_t last_block = -1;
   for (const Piece& piece : self.pieces(position(field))) {

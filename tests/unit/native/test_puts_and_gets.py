@@ -151,6 +151,17 @@ def test_ragged_rows(store: Store) -> None:
     assert (layout.kind, layout.schema, layout.offsets_offset) == (RAGGED, b"f4", 0)
 
 
+def test_the_types_of_rows_are_told_once_each(store: Store) -> None:
+    puts = [ns.put(store, "p", {"a": rows(n=2).astype(dtype)}).indexes for dtype in (np.int64, np.int32, np.int64)]
+    resolved = store.resolve("p", indexes=np.concatenate(puts))
+    types = [layout.schema for block in range(3) if (layout := resolved.layout(0, block))]
+    assert types[0] == types[2] != types[1]
+    assert resolved.schemas(0) == types[:2]
+    assert store.resolve("p", indexes=puts[1]).schemas(0) == types[1:2]
+    with pytest.raises(ValueError, match="field 1"):
+        resolved.schemas(1)
+
+
 def test_column_blob(store: Store) -> None:
     blob = bytes(range(256)) * 3
     reservation = store.reserve(len(blob), 1.0)

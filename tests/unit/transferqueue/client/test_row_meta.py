@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from transferqueue.client.row_meta import Coverage, batch_meta, merge_schemas
+from transferqueue.client.row_meta import Coverage, batch_meta, merge_schemas, meta_of
 from transferqueue.metadata import FieldSchema
 
 
@@ -14,7 +15,8 @@ class Resolution:
     """Four rows: "all" has every row, in two pieces; "some" rows 1 and 2; "none" no row."""
 
     indexes = np.array([10, 11, 12, 13])
-    fields = ("all", "some", "none", "also all")
+    fields: Sequence[str] = ("all", "some", "none", "also all")
+    complete = False
     _pieces = (
         np.array([[0, 1, 0, 0], [1, 3, 1, 0]]),
         np.array([[1, 2, 0, 0]]),
@@ -40,6 +42,32 @@ def test_masks_ready_and_missing() -> None:
     assert coverage.missing(["all", "some", "unknown"]) == {"some": [0, 3], "unknown": [0, 1, 2, 3]}
     assert [bool(coverage.mask(name).any()) for name in ("some", "none", "unknown")] == [True, False, False]
     assert coverage.schema("unknown") == FieldSchema()
+
+
+class CompleteResolution(Resolution):
+    """Every row has both fields, which is said and need not be looked for."""
+
+    fields = ("all", "also all")
+    complete = True
+
+    def pieces(self, field: int) -> Any:
+        raise AssertionError("nobody has to look at rows")
+
+    def schemas(self, field: int) -> list[bytes]:
+        return []
+
+
+def test_what_is_complete_is_described_without_a_look_at_rows() -> None:
+    coverage = Coverage(CompleteResolution())  # type: ignore[arg-type]
+    assert coverage.is_complete(["all", "also all"])
+    assert not coverage.is_complete([])
+    assert not coverage.is_complete(["all", "unknown"])
+    assert coverage.missing(["all"]) == {}
+    assert coverage.on_every_row() == ["all", "also all"]
+    tagged = meta_of("s", "p", coverage, ["all"], [{"t": 1}, {}, {}, {}])
+    assert (tagged.global_indexes, tagged.is_ready, tagged.session) == ([10, 11, 12, 13], True, "s")
+    assert tagged.custom_meta == [{"t": 1}, {}, {}, {}]
+    assert meta_of("s", "p", coverage, ["all"], [{}, {}, {}, {}])._custom_meta is None
 
 
 def test_types_of_rows_that_differ() -> None:
