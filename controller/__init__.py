@@ -1,6 +1,14 @@
 """Worker groups: ranks on Ray that are called as one object. Ray is imported on first use, not here."""
 
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
+from transferqueue.controller.colocated import (
+    ColocatedWorker,
+    FusedWorker,
+    RoleNotFoundError,
+    create_colocated_worker_cls,
+    create_colocated_worker_cls_fused,
+    create_colocated_worker_raw_cls,
+)
 from transferqueue.controller.dispatch import (
     DISPATCH_MODE_FN_REGISTRY,
     MAGIC_ATTR,
@@ -48,12 +56,14 @@ __all__ = [
     "MAGIC_ATTR",
     "Broadcast",
     "ClassWithInitArgs",
+    "ColocatedWorker",
     "DataProtoConfig",
     "Dispatch",
     "DispatchError",
     "DispatchMode",
     "DispatchRefusedError",
     "Execute",
+    "FusedWorker",
     "GroupFuture",
     "InsufficientResourcesError",
     "LocalWorkerGroup",
@@ -68,6 +78,7 @@ __all__ = [
     "ResourcePool",
     "ResourcePoolManager",
     "Role",
+    "RoleNotFoundError",
     "SubRayResourcePool",
     "UnknownModeError",
     "WorkerDiedError",
@@ -75,6 +86,9 @@ __all__ = [
     "WorkerGroup",
     "WorkerGroupDeadError",
     "WorkerStartError",
+    "create_colocated_worker_cls",
+    "create_colocated_worker_cls_fused",
+    "create_colocated_worker_raw_cls",
     "get_predefined_dispatch_fn",
     "get_predefined_execute_fn",
     "make_nd_compute_dataproto_dispatch_fn",

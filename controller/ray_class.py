@@ -37,17 +37,27 @@ class RayClassWithInitArgs(ClassWithInitArgs):
         """
         self._additional = dict(additional_resource)
 
+    def asked(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The options, those of ``@ray.remote(...)`` among them, and the additional resources. Copies."""
+        return {**self._decorated(), **self._options}, dict(self._additional)
+
     def options_over(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The options of an actor for which a group asks `request`: those of ``@ray.remote(...)`` on the class, then
         the request, then `set_additional_resource`, then `update_options`, the later ones winning. A new dict.
         """
-        own = dict(getattr(self.cls, "_default_options", None) or {}) if self.cls is not self.user_class else {}
-        options = {**own, **request, **{name: value for name, value in self._additional.items() if name in _AMOUNTS}}
+        options = {
+            **self._decorated(),
+            **request,
+            **{name: value for name, value in self._additional.items() if name in _AMOUNTS},
+        }
         custom = {name: value for name, value in self._additional.items() if name not in _AMOUNTS}
         if custom or "resources" in self._additional:
             given = (request.get("resources", {}), self._additional.get("resources", {}), custom)
             options["resources"] = {name: amount for part in given for name, amount in part.items()}
         return {**options, **self._options}
+
+    def _decorated(self) -> dict[str, Any]:
+        return dict(getattr(self.cls, "_default_options", None) or {}) if self.cls is not self.user_class else {}
 
     def __call__(
         self,

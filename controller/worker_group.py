@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.aliveness import AlivenessCheck, OnDeath, wait_until_alive
+from transferqueue.controller.colocated.role_groups import RoleGroups
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
 from transferqueue.controller.megatron_info import MegatronInfo
@@ -28,7 +29,7 @@ def _same(name: str) -> str:
     return name
 
 
-class WorkerGroup(MegatronInfo, ABC):
+class WorkerGroup(RoleGroups, MegatronInfo, ABC):
     """Ranks that run one worker class. Its registered methods appear on the group as `GroupMethod`s.
 
     A group is a view of a `RankSet`: some of its ranks, the class whose methods the group shows, and what these are
@@ -304,7 +305,7 @@ class WorkerGroup(MegatronInfo, ABC):
         # Only reached for names that are not there. The return type lets callers use bound methods under mypy.
         methods = self.__dict__.get("_group_methods", {})
         if name in methods:
-            return methods[name].bound_to(self)
+            return self._role_method(name) or methods[name].bound_to(self)
         raise unknown_member(type(self).__name__, name, self.__dict__.get("_user_class"), methods)
 
 
