@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from transferqueue.controller.worker_group import WorkerGroup
 
 
+_NO_PADDING = Padding()
+
+
 class GroupMethod:
     """``group.method(...)``: spreads the arguments over the ranks, runs the method there, collects the outputs.
 
@@ -58,7 +61,7 @@ class GroupMethod:
             self.__signature__.bind(*args, **kwargs)  # TypeError for what the method does not take
         if registration.materialize_futures:
             args, kwargs = materialized(args, kwargs)
-        padding = Padding()
+        padding = _NO_PADDING
         try:
             if mode.row_shards is not None:
                 args, kwargs, padding = self._evened(mode, args, kwargs)
@@ -106,7 +109,7 @@ class GroupMethod:
             return padded_arguments(args, kwargs, shards, shard_of_rank)
         if (self._registration.uneven or group.uneven) == "error":
             refuse_uneven(args, kwargs, row_shards(group))
-        return args, kwargs, Padding()
+        return args, kwargs, _NO_PADDING
 
     def _names_of(self, args: tuple[Any, ...]) -> list[str]:
         """The names that positional arguments have, those of ``*args`` numbered."""

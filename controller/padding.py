@@ -107,4 +107,8 @@ def check_same_length(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 def wants_padding(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a batch among the arguments asks for padding by itself."""
-    return any(kind.wants_padding(batch) for _, batch, kind in batches_of(args, kwargs) if kind.wants_padding)
+    for value in (*args, *kwargs.values()):
+        kind = kind_of(value)
+        if kind is not None and kind.wants_padding is not None and kind.wants_padding(value):
+            return True
+    return False

@@ -46,18 +46,24 @@ class RowBatchKind:
 
 
 _kinds: list[RowBatchKind] = []
+_kind_of_type: dict[type, RowBatchKind | None] = {}
+"""Answers of `kind_of`, which is asked several times in every call."""
 
 
 def register_row_batch(kind: RowBatchKind) -> None:
     """Adds a kind; a later one is asked first."""
     _kinds.insert(0, kind)
+    _kind_of_type.clear()
 
 
 def kind_of(value: object) -> RowBatchKind | None:
     """The kind of a value, `None` for one that has no rows to split (numbers, strings, lists, configurations)."""
-    if isinstance(value, NonTensorStack):  # a single column, not a batch of fields
-        return None
-    return next((kind for kind in _kinds if isinstance(value, kind.type)), None)
+    cls = type(value)
+    if cls not in _kind_of_type:
+        # A stack is a single column, not a batch of fields.
+        kinds = [] if issubclass(cls, NonTensorStack) else [kind for kind in _kinds if issubclass(cls, kind.type)]
+        _kind_of_type[cls] = kinds[0] if kinds else None
+    return _kind_of_type[cls]
 
 
 def join_outputs(outputs: Sequence[Any], ranks: Sequence[int] | None = None) -> Any:
@@ -66,21 +72,26 @@ def join_outputs(outputs: Sequence[Any], ranks: Sequence[int] | None = None) -> 
     Batches of one kind are joined in order, outputs of one other type are listed; `None` of ranks that had nothing is
     left out beside batches. Outputs of different types raise `OutputMismatchError` with both.
     """
-    named = [(rank, out) for rank, out in zip(ranks or range(len(outputs)), outputs, strict=True) if out is not None]
-    if not named:
+    batches = [output for output in outputs if output is not None]
+    if not batches:
         return list(outputs)
-    first_rank, first = named[0]
-    kind = kind_of(first)
-    for rank, output in named[1:]:
-        if kind_of(output) is not kind or (kind is None and _shown_type(output) is not _shown_type(first)):
-            found = {rank: type(output).__name__ for rank, output in named}
-            raise OutputMismatchError(
-                f"rank {first_rank} returned {found[first_rank]} and rank {rank} {found[rank]}: outputs of different "
-                "types cannot be joined; return the same on every rank, None where there is nothing",
-                found=found,
-                expected=found[first_rank],
-            )
-    return list(outputs) if kind is None else kind.join([output for _, output in named])
+    kind = kind_of(batches[0])
+    for output in batches:
+        if kind_of(output) is not kind or (kind is None and _shown_type(output) is not _shown_type(batches[0])):
+            raise _mismatch(outputs, output, ranks or range(len(outputs)))
+    return list(outputs) if kind is None else kind.join(batches)
+
+
+def _mismatch(outputs: Sequence[Any], other: Any, ranks: Sequence[int]) -> OutputMismatchError:
+    found = {rank: type(output).__name__ for rank, output in zip(ranks, outputs, strict=True) if output is not None}
+    first_rank = next(iter(found))
+    other_rank = next(rank for rank, output in zip(ranks, outputs, strict=True) if output is other)
+    return OutputMismatchError(
+        f"rank {first_rank} returned {found[first_rank]} and rank {other_rank} {found[other_rank]}: outputs of "
+        "different types cannot be joined; return the same on every rank, None where there is nothing",
+        found=found,
+        expected=found[first_rank],
+    )
 
 
 def _shown_type(output: object) -> type:
