@@ -71,13 +71,16 @@ class GroupStart:
                 f"rank {error.rank} of {name} did not start: {error.reason}", **error.details
             ) from error
         except TransferTimeoutError as error:
-            free = self._ray.available_resources()
+            waits = self._pool.describe_wait(error.missing, self._options(0, self._places[0]))
             raise WorkerStartError(
-                f"ranks {error.missing} of {name} did not start within {self._timeout_s:g} s; each asks for "
-                f"{self._describe_request()}; free in the cluster now: {free}",
+                f"ranks {error.missing} of {name} did not start within {self._timeout_s:g} s: {waits}",
                 reason="timeout",
             ) from error
-        ranks = [replace(rank, pid=fact.pid, log_paths=fact.log_paths) for rank, fact in zip(ranks, facts, strict=True)]
+        ranks = [
+            replace(rank, pid=fact.pid, log_paths=fact.log_paths, devices=fact.devices)
+            for rank, fact in zip(ranks, facts, strict=True)
+        ]
+        self._pool.note_devices({rank.rank: rank.devices for rank in ranks})
         self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
         environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
         args, kwargs = self._class_with_args.args, self._class_with_args.kwargs
@@ -109,8 +112,3 @@ class GroupStart:
             rank, len(self._places), local_rank, local_world_size, backend="ray", prefix=self._prefix, nodes=self._nodes
         )
         return {**environment, **info.to_environment()}
-
-    def _describe_request(self) -> str:
-        names = ("num_cpus", "num_gpus", "resources", "memory")
-        options = self._options(0, self._places[0])
-        return ", ".join(f"{name}={options[name]}" for name in names if name in options)

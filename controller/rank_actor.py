@@ -12,19 +12,20 @@ from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.frames import answer, read_call
 from transferqueue.workers.master_port import MasterPort
-from transferqueue.workers.ray_runtime import node_facts
+from transferqueue.workers.ray_runtime import node_facts, own_accelerators
 
 FRAMED_CALL = "_tq_framed_call"
 
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """Where a rank runs and what its output goes to."""
+    """Where a rank runs, what its output goes to, and the numbers of its accelerators."""
 
     node_id: str
     node_ip: str
     pid: int
     log_paths: tuple[str, ...]
+    devices: tuple[str, ...]
 
 
 class RankActor:
@@ -39,7 +40,7 @@ class RankActor:
 
     def _tq_process_facts(self) -> ProcessFacts:
         facts = node_facts()
-        return ProcessFacts(facts.node_id, facts.node_ip, facts.pid, own_log_paths())
+        return ProcessFacts(facts.node_id, facts.node_ip, facts.pid, own_log_paths(), own_accelerators())
 
     def _tq_reserve_master(self) -> tuple[str, str]:
         """``(address, port)`` for the rendezvous, asked of rank 0."""

@@ -8,13 +8,15 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What an error says about the rank it happened on. `log_paths` are files on its node that its output goes to."""
+    """What an error says about the rank it happened on. `log_paths` are files on its node that its output goes to,
+    `devices` the numbers of the accelerators that Ray gave it."""
 
     rank: int
     node: str
     node_id: str = ""
     pid: int | None = None
     log_paths: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

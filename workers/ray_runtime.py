@@ -42,6 +42,14 @@ def node_facts() -> NodeFacts:
     return NodeFacts(socket.gethostname(), node_ip(), os.getpid())
 
 
+def own_accelerators() -> tuple[str, ...]:
+    """The numbers of the accelerators that Ray gave to this process; none without Ray."""
+    if not inside_ray():
+        return ()
+    by_kind = require_ray("own_accelerators").get_runtime_context().get_accelerator_ids()
+    return tuple(str(number) for numbers in by_kind.values() for number in numbers)
+
+
 def node_ip() -> str:
     """The address at which other nodes reach this one; without Ray the loopback address."""
     if inside_ray():

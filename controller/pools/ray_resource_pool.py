@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from transferqueue.controller.pools.bundle import Bundle
+from transferqueue.controller.pools.cluster_nodes import cluster_nodes
 from transferqueue.controller.pools.existing import existing_request
 from transferqueue.controller.pools.plan import Plan
 from transferqueue.controller.pools.pool_facts import PoolFacts, facts_of
@@ -15,6 +16,7 @@ from transferqueue.controller.pools.pool_slice import PoolSlice
 from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
 from transferqueue.controller.pools.reservation import Reservation
 from transferqueue.controller.pools.resource_pool import ResourcePool
+from transferqueue.controller.pools.waiting import describe_bundle_wait
 
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -254,6 +256,11 @@ class RayResourcePool(ResourcePool):
         for part in self._slices:
             if part.is_whole():
                 part.reservation.remove()
+
+    def describe_wait(self, ranks: Iterable[int], options: Mapping[str, Any]) -> str:
+        """Which bundles lack what an actor with these options of Ray asks for, of those where `ranks` should start."""
+        places = self.places()
+        return describe_bundle_wait(self.name_prefix, {rank: places[rank] for rank in ranks}, options, cluster_nodes())
 
     def note_devices(self, devices: Mapping[int, Sequence[str]]) -> None:
         """By rank, the numbers of the accelerators that Ray gave to a group there; `facts` shows them."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from transferqueue.controller.pools.cluster_nodes import ClusterNode, amounts
 from transferqueue.controller.pools.feasibility import Demand, bundles_of_room
+from transferqueue.controller.pools.rank_place import RankPlace
 from transferqueue.workers.ray_runtime import require_ray
 
 _MAX_HOLDERS = 6
@@ -27,6 +28,24 @@ def describe_wait(
     names = {name for entry in pending for name in demands[entry].bundle}
     holders = _holders(names, {group.id.hex() for group in own_groups})
     return "; ".join(lines) + (f"; held by {holders}" if holders else "")
+
+
+def describe_bundle_wait(
+    pool: str, places: Mapping[int, RankPlace], options: Mapping[str, Any], nodes: Sequence[ClusterNode]
+) -> str:
+    """Which bundle of `pool` lacks what for an actor with these options; `places` are those of the ranks that wait."""
+    wanted = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
+    wanted = {name: float(amount) for name, amount in wanted.items() if amount}
+    lines = []
+    for rank, place in places.items():
+        free = next((node.free for node in nodes if node.node_id == place.node_id), {})
+        # Ray's names for what a bundle has.
+        ending = f"_group_{place.bundle_index}_{place.placement_group.id.hex()}"
+        inside = {name: free.get(name + ending, 0.0) for name in wanted}
+        text = f"bundle {rank} of pool {pool!r}, on {place.node}, has {amounts(inside, wanted)} free"
+        enough = all(inside[name] >= amount for name, amount in wanted.items())
+        lines.append(text + (", which is enough: its process is starting" if enough else ""))
+    return f"each waits for {amounts(wanted, wanted)}; {'; '.join(lines)}"
 
 
 def _waits(demand: Demand, nodes: Sequence[ClusterNode]) -> str:

@@ -68,6 +68,7 @@ def test_three_groups_see_the_same_devices_and_a_fourth_does_not_start(ray: Any)
         devices = [group.execute_all_sync("devices") for group in groups]
         assert devices[0] == devices[1] == devices[2]
         assert devices[0][0]
+        assert [bundle.devices for bundle in pool.facts().bundles] == [(devices[0][0],)]
         with pytest.raises(PoolSharedOutError, match=r"Blind does not start: 3 worker groups share the pool") as why:
             RayWorkerGroup(pool, RayClassWithInitArgs(Blind))
         assert why.value.users == ("Seer", "Seer", "Blind")
@@ -276,6 +277,25 @@ def test_pools_on_placement_groups_that_exist(ray: Any) -> None:
     assert states(ray, "mine") == states(ray, "other") == ["REMOVED"]
     with pytest.raises(ValueError, match=r"placement groups \['mine'\] were removed"):
         RayResourcePool.from_placement_groups([mine])
+
+
+def test_a_bundle_that_another_program_uses_is_named_to_who_waits_for_it(ray: Any) -> None:
+    group = ray.util.placement_group([{"CPU": 2, "GPU": 1}], name="theirs")
+    assert group.wait(10)
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
+    theirs = ray.remote(num_cpus=0, num_gpus=0.75)(threading.Event).options(scheduling_strategy=strategy).remote()
+    ray.get(theirs.is_set.remote())
+    pool = RayResourcePool.from_placement_groups([group], name_prefix="theirs")
+    try:
+        deadline_s = time.monotonic() + 20.0
+        while "GPU 0.25 free" not in pool.describe_wait([0], pool.rank_request()) and time.monotonic() < deadline_s:
+            time.sleep(0.1)  # Ray counts a moment later
+        text = pool.describe_wait([0], pool.rank_request())
+        assert "each waits for CPU 1, GPU 0.5; bundle 0 of pool 'theirs', on " in text
+        assert text.endswith("has CPU 2, GPU 0.25 free")
+        assert pool.describe_wait([0], {"num_gpus": 0.2}).endswith("which is enough: its process is starting")
+    finally:
+        ray.util.remove_placement_group(group)
 
 
 def test_bundles_of_one_pool_are_equal(ray: Any) -> None:
