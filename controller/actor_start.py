@@ -15,9 +15,10 @@ from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actor import actor_class
 from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.controller.rendezvous import Rendezvous
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.workers.rank_nodes import RankNode, RankNodes
-from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, RankInfo, check_worker_env
+from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT, REDIS_STORE_SERVER_HOST, RankInfo, check_worker_env
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -32,6 +33,7 @@ class GroupStart:
         worker_env: Mapping[str, str],
         timeout_s: float,
         prefix: str = "",
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         self._ray = require_ray("RayWorkerGroup")
         self._places = places
@@ -39,6 +41,7 @@ class GroupStart:
         self._pool = pool
         self._worker_env = check_worker_env(worker_env)
         self._prefix = prefix
+        self._rendezvous = rendezvous or Rendezvous()
         self._nodes = RankNodes([RankNode(place.node_ip, place.node_id) for place in places])
         self._timeout_s = timeout_s
         self.master: tuple[str, str] = ("", "")
@@ -81,12 +84,23 @@ class GroupStart:
             for rank, fact in zip(ranks, facts, strict=True)
         ]
         self._pool.note_devices({rank.rank: rank.devices for rank in ranks})
-        self.master = self._ray.get(self.actors[0]._tq_reserve_master.remote())
-        environment = {MASTER_ADDR: self.master[0], MASTER_PORT: self.master[1]}
+        self.master = self._rendezvous.given or self._chosen_by_rank_zero(ranks)
+        environment = {
+            MASTER_ADDR: self.master[0],
+            MASTER_PORT: self.master[1],
+            REDIS_STORE_SERVER_HOST: self.master[0],
+        }
         args, kwargs = self._class_with_args.args, self._class_with_args.kwargs
         builds = [actor._tq_build.remote(rank, environment, args, kwargs) for rank, actor in enumerate(self.actors)]
         gather(builds, ranks, f"{name}.__init__")
         return ranks
+
+    def _chosen_by_rank_zero(self, ranks: Sequence[RankFacts]) -> tuple[str, str]:
+        # By the process that will serve the rendezvous: it listens from the moment it has chosen, and a task of its
+        # own in the bundle could only tell a port that is free again when it ends.
+        chosen = self.actors[0]._tq_reserve_master.remote(self._rendezvous.port_range)
+        master: tuple[str, str] = gather([chosen], ranks[:1], "choosing the port of the rendezvous")[0]
+        return master
 
     def _options(self, rank: int, place: RankPlace) -> dict[str, Any]:
         strategies = self._ray.util.scheduling_strategies

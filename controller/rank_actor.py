@@ -11,7 +11,7 @@ from typing import Any
 from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.frames import answer, read_call
-from transferqueue.workers.master_port import MasterPort
+from transferqueue.workers.master_port import reserve_master_port
 from transferqueue.workers.ray_runtime import node_facts, own_accelerators
 
 FRAMED_CALL = "_tq_framed_call"
@@ -42,10 +42,11 @@ class RankActor:
         facts = node_facts()
         return ProcessFacts(facts.node_id, facts.node_ip, facts.pid, own_log_paths(), own_accelerators())
 
-    def _tq_reserve_master(self) -> tuple[str, str]:
-        """``(address, port)`` for the rendezvous, asked of rank 0."""
-        self._tq_master_port = MasterPort()
-        return node_facts().node_ip, str(self._tq_master_port.port)
+    def _tq_reserve_master(self, port_range: Sequence[int] | None) -> tuple[str, str]:
+        """``(address, port)`` for the rendezvous, asked of rank 0, whose process listens there from now on."""
+        held = reserve_master_port(port_range)
+        held.hand_over_once_initialized()
+        return node_facts().node_ip, str(held.port)
 
     def _tq_build(
         self, rank: int, environment: Mapping[str, str], args: Sequence[Any], kwargs: Mapping[str, Any]

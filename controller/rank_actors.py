@@ -14,6 +14,7 @@ from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.controller.rendezvous import Rendezvous
 from transferqueue.workers.ranks import check_worker_env
 from transferqueue.workers.ray_runtime import require_ray
 
@@ -50,12 +51,14 @@ class RankActors(RankSet):
         strategy: str = "STRICT_PACK",
         worker_env: Mapping[str, str] | None = None,
         timeout_s: float = 300.0,
+        prefix: str = "",
+        rendezvous: Rendezvous | None = None,
     ) -> RankActors:
         """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails."""
         environment = check_worker_env(worker_env or {})
         actors = cls([], [], ("", ""), pool)
         places = pool.acquire(actors, strategy, class_with_args.user_class.__name__)
-        start = GroupStart(places, class_with_args, pool, environment, timeout_s)
+        start = GroupStart(places, class_with_args, pool, environment, timeout_s, prefix, rendezvous)
         actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
         try:
             start.create_actors()

@@ -11,6 +11,7 @@ from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actors import RankActors
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
+from transferqueue.controller.rendezvous import Rendezvous
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
@@ -35,6 +36,7 @@ class RayWorkerGroup(WorkerGroup):
         auto_padding, uneven: see `WorkerGroup`.
         worker_env: further environment variables of the ranks; `ValueError` naming a key that the group itself sets.
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
+        master_addr, master_port, master_port_range: where the ranks meet; see `Rendezvous`.
 
     Raises:
         InsufficientResourcesError: the pool does not fit the cluster.
@@ -52,15 +54,20 @@ class RayWorkerGroup(WorkerGroup):
         uneven: Uneven = "spread",
         worker_env: Mapping[str, str] | None = None,
         start_timeout_s: float = 300.0,
+        master_addr: str | None = None,
+        master_port: int | str | None = None,
+        master_port_range: Sequence[int] | None = None,
     ) -> None:
         super().__init__(auto_padding=auto_padding, uneven=uneven)
         self._bind_worker_method(ray_cls_with_init.user_class)  # what cannot be bound is refused before any start
+        rendezvous = Rendezvous(master_addr, master_port, master_port_range)
         actors = RankActors.start(
             resource_pool,
             ray_cls_with_init,
             strategy="STRICT_PACK" if bin_pack else "PACK",
             worker_env=worker_env,
             timeout_s=start_timeout_s,
+            rendezvous=rendezvous,
         )
         self._show(actors, ray_cls_with_init.user_class, owns=True)
 

@@ -11,6 +11,7 @@ from transferqueue.workers.data_proto import (
     pad_dataproto_to_divisor,
     unpad_dataproto,
 )
+from transferqueue.workers.device_mesh import make_mesh, mesh_dp_info
 from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dispatch_modes import (
     DISPATCH_MODE_FN_REGISTRY,
@@ -20,16 +21,33 @@ from transferqueue.workers.dispatch_modes import (
     register_dispatch_mode,
     update_dispatch_mode,
 )
-from transferqueue.workers.errors import DispatchError, DispatchRefusedError, OutputMismatchError, UnknownModeError
+from transferqueue.workers.errors import (
+    BackendNotAvailableError,
+    DeviceVisibilityError,
+    DispatchError,
+    DispatchRefusedError,
+    MeshNotRegisteredError,
+    MeshRegisteredError,
+    NoFreePortError,
+    OutputMismatchError,
+    UnknownModeError,
+)
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.futures import Future
+from transferqueue.workers.node_helper import WorkerHelper
 from transferqueue.workers.outputs import alloc_outputs, async_alloc_outputs
 from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.padding_mask import padding_mask
-from transferqueue.workers.process_group import destroy_process_group, init_process_group, make_mesh, mesh_dp_info
+from transferqueue.workers.process_group import (
+    destroy_process_group,
+    init_process_group,
+    initialize_global_process_group_ray,
+)
+from transferqueue.workers.rank_nodes import RankNode, RankNodes
 from transferqueue.workers.ranks import DistGlobalInfo, DistRankInfo, RankInfo
 from transferqueue.workers.register import MAGIC_ATTR, register
 from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
+from transferqueue.workers.stateless_group import StatelessProcessGroup, stateless_init_process_group
 from transferqueue.workers.worker import Worker
 from transferqueue.workers.write_back import (
     CollectMaskWrites,
@@ -42,6 +60,7 @@ from transferqueue.workers.write_back import (
 __all__ = [
     "DISPATCH_MODE_FN_REGISTRY",
     "MAGIC_ATTR",
+    "BackendNotAvailableError",
     "Broadcast",
     "CollectMaskWrites",
     "DataProto",
@@ -49,6 +68,7 @@ __all__ = [
     "DataProtoError",
     "DataProtoItem",
     "DataProtoKeyError",
+    "DeviceVisibilityError",
     "Dispatch",
     "DispatchError",
     "DispatchMode",
@@ -59,13 +79,20 @@ __all__ = [
     "Execute",
     "Future",
     "MegatronWrites",
+    "MeshNotRegisteredError",
+    "MeshRegisteredError",
+    "NoFreePortError",
     "OneRankWrites",
     "OutputMismatchError",
     "PerRank",
     "RankInfo",
+    "RankNode",
+    "RankNodes",
     "RowBatchKind",
+    "StatelessProcessGroup",
     "UnknownModeError",
     "Worker",
+    "WorkerHelper",
     "WriteBack",
     "alloc_outputs",
     "async_alloc_outputs",
@@ -73,6 +100,7 @@ __all__ = [
     "get_predefined_dispatch_fn",
     "get_predefined_execute_fn",
     "init_process_group",
+    "initialize_global_process_group_ray",
     "make_mesh",
     "make_nd_compute_dataproto_dispatch_fn",
     "mesh_dp_info",
@@ -81,6 +109,7 @@ __all__ = [
     "register",
     "register_dispatch_mode",
     "register_row_batch",
+    "stateless_init_process_group",
     "tqbridge",
     "unpad_dataproto",
     "update_dispatch_mode",

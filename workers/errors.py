@@ -1,4 +1,4 @@
-"""Modes that are not there, arguments that cannot be spread over the ranks, and outputs that cannot be joined."""
+"""Modes that are not there, arguments that cannot be spread, outputs that cannot be joined, ranks not set up."""
 
 from __future__ import annotations
 
@@ -56,3 +56,42 @@ class OutputMismatchError(SchemaMismatchError, TypeError, AssertionError):
 
 def _label(argument: int | str) -> str:
     return f"argument {argument}" if isinstance(argument, int) else f"argument {argument!r}"
+
+
+class MeshNotRegisteredError(TransferQueueError, KeyError, AssertionError):
+    """A mesh that this rank did not register: `mesh_name`, and those that it did in `registered`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"mesh_name": None, "registered": ()}
+    mesh_name: str | None
+    registered: tuple[str, ...]
+
+
+class MeshRegisteredError(TransferQueueError, ValueError, AssertionError):
+    """A mesh that this rank registered before: `mesh_name`, `registered`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"mesh_name": None, "registered": ()}
+    mesh_name: str | None
+    registered: tuple[str, ...]
+
+
+class DeviceVisibilityError(TransferQueueError, ValueError, AssertionError):
+    """Environment variables that disagree about the devices of this process: `variables` maps each to its value."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"variables": {}}
+    variables: Mapping[str, str]
+
+
+class BackendNotAvailableError(TransferQueueError, ValueError):
+    """A backend of collectives that this machine or this build of torch has not: `backend`, `device`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"backend": None, "device": None}
+    backend: str | None
+    device: str | None
+
+
+class NoFreePortError(TransferQueueError, OSError):
+    """Every port of a range is taken: `first` and `last` (both inclusive)."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"first": None, "last": None}
+    first: int | None
+    last: int | None

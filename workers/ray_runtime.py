@@ -44,10 +44,7 @@ def node_facts() -> NodeFacts:
 
 def own_accelerators() -> tuple[str, ...]:
     """The numbers of the accelerators that Ray gave to this process; none without Ray."""
-    if not inside_ray():
-        return ()
-    by_kind = require_ray("own_accelerators").get_runtime_context().get_accelerator_ids()
-    return tuple(str(number) for numbers in by_kind.values() for number in numbers)
+    return tuple(number for numbers in accelerator_ids().values() for number in numbers)
 
 
 def node_ip() -> str:
@@ -55,3 +52,11 @@ def node_ip() -> str:
     if inside_ray():
         return str(require_ray("node_ip").util.get_node_ip_address()).strip("[]")
     return "127.0.0.1"
+
+
+def accelerator_ids() -> dict[str, list[str]]:
+    """The accelerators that Ray assigned to this process, by resource (``{"GPU": ["3"]}``); without Ray none."""
+    if not inside_ray():
+        return {}
+    ids = require_ray("accelerator_ids").get_runtime_context().get_accelerator_ids()
+    return {resource: [str(device) for device in devices] for resource, devices in ids.items() if devices}
