@@ -53,5 +53,7 @@ def execute_by_name(
     if isinstance(started, Future):
         future = CollectedFuture(started.get, started.done, collect)
     else:
-        future = CollectedFuture(lambda timeout_s: group.fetch(started, timeout_s), lambda: False, collect)
+        future = CollectedFuture(
+            lambda timeout_s: group._fetch(started, timeout_s), lambda: group._is_there(started), collect
+        )
     return future.get() if blocking else future

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from transferqueue.metadata import BatchMeta, KVBatchMeta
+from transferqueue.workers.arguments import PerRank
 from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.row_batch import kind_of
 from transferqueue.workers.splitting import SameLength, batches_of, each_argument
@@ -25,6 +27,15 @@ class Padding:
     added: int = 0
     shards: int = 1
     shard_of_rank: tuple[int, ...] = ()
+    by_value: bool = False
+    """Whether a batch is no metadata, which says by itself which rows are pads."""
+
+    def for_ranks(self) -> PerRank | None:
+        """``(rows, pads)`` of each rank's batches, for ranks that could not tell."""
+        if not (self.added and self.by_value and self.shard_of_rank):
+            return None
+        size = self.padded_rows // self.shards
+        return PerRank((size, self._pads_in(shard)) for shard in self.shard_of_rank)
 
     def trim_outputs(self, outputs: list[Any]) -> list[Any]:
         """The outputs of all ranks without what belongs to pads: the last rows of those that are row for row what the
@@ -81,7 +92,8 @@ def padded_arguments(
         found[argument], added = kind.pad(batch, shards)
         rows = kind.size(batch)
         if added and rows is not None:
-            padding = Padding(rows + added, added, shards, tuple(shard_of_rank))
+            by_value = padding.by_value or not isinstance(batch, (BatchMeta, KVBatchMeta))
+            padding = Padding(rows + added, added, shards, tuple(shard_of_rank), by_value)
     new_args, new_kwargs = each_argument(lambda argument, value: found.get(argument, value), args, kwargs)
     return new_args, new_kwargs, padding
 

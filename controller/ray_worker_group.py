@@ -134,16 +134,21 @@ class RayWorkerGroup(WorkerGroup):
         """As `execute_rank_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
         return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
 
-    def fetch(self, started: Any, timeout_s: float | None = None) -> Any:
+    def _fetch(self, started: Any, timeout_s: float | None = None) -> Any:
         """The outputs behind Ray references, one or a list of them; anything else is the output itself."""
-        refs = started if isinstance(started, list) else [started]
-        if not refs or not all(isinstance(ref, require_ray("RayWorkerGroup").ObjectRef) for ref in refs):
+        refs = _refs(started)
+        if not refs:
             return started
         if len(refs) == self.world_size:
             outputs = self.actors.wait(refs, self._facts(self._positions), "an execute method", timeout_s)
         else:
             outputs = require_ray("RayWorkerGroup").get(refs, timeout=timeout_s)
         return outputs if isinstance(started, list) else outputs[0]
+
+    def _is_there(self, started: Any) -> bool:
+        refs = _refs(started)
+        ready, _ = require_ray("RayWorkerGroup").wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
+        return len(ready) == len(refs)
 
     def close(self) -> None:
         self._framed.clear()  # it holds handles
@@ -165,3 +170,9 @@ class RayWorkerGroup(WorkerGroup):
 
 def _first(outputs: list[Any]) -> Any:
     return outputs[0]
+
+
+def _refs(started: Any) -> list[Any]:
+    """The Ray references that something is, none for what is no reference and no list of them."""
+    refs = started if isinstance(started, list) else [started]
+    return refs if all(isinstance(ref, require_ray("RayWorkerGroup").ObjectRef) for ref in refs) else []

@@ -206,9 +206,13 @@ class WorkerGroup(RoleGroups, MegatronInfo, ABC):
         outputs: list[Any] = self.submit_all(method_name, args, kwargs, list).get()
         return outputs
 
-    def fetch(self, started: Any, timeout_s: float | None = None) -> Any:
+    def _fetch(self, started: Any, timeout_s: float | None = None) -> Any:
         """The outputs behind what an execute method of a subclass returned; here they are there already."""
         return started
+
+    def _is_there(self, started: Any) -> bool:
+        """Whether `_fetch` would return at once."""
+        return True
 
     def execute_all_sync(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Runs a method, registered or not, on every rank; its outputs in rank order.

@@ -15,6 +15,7 @@ from transferqueue.workers.bridge_steps import METADATA, bridged_call
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
 from transferqueue.workers.missing_field import explain_missing_field
 from transferqueue.workers.outputs import current_outputs
+from transferqueue.workers.padding_mask import PADDED_ROWS, TAKES_PADDED_ROWS, async_call_padded, call_padded
 from transferqueue.workers.write_back import EveryRankWrites, WriteBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -68,8 +69,11 @@ def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[.
     def bridged(*args: Any, **kwargs: Any) -> Any:
         if _has_metadata(args, kwargs):
             return _run(function, write_back, args, kwargs)
+        if kwargs and PADDED_ROWS in kwargs:
+            return call_padded(bridged, args, kwargs)
         return _run_plain(function, args, kwargs)
 
+    setattr(bridged, TAKES_PADDED_ROWS, True)
     return bridged
 
 
@@ -78,8 +82,11 @@ def _asynchronous(function: Callable[..., Any], write_back: WriteBack) -> Callab
     async def bridged(*args: Any, **kwargs: Any) -> Any:
         if _has_metadata(args, kwargs):
             return await _async_run(function, write_back, args, kwargs)
+        if kwargs and PADDED_ROWS in kwargs:
+            return await async_call_padded(bridged, args, kwargs)
         return await _async_run_plain(function, args, kwargs)
 
+    setattr(bridged, TAKES_PADDED_ROWS, True)
     return bridged
 
 

@@ -77,6 +77,14 @@ class Shards(Worker):
         assert mask is not None
         return {"sum": int(batch["x"][~torch.from_numpy(mask)].sum()), "pads": int(mask.sum())}
 
+    @register(dispatch_mode=MESH)
+    async def total_later(self, *, batch: TensorDict) -> dict[str, Any]:
+        return Shards.total.__wrapped__(self, batch)  # type: ignore[attr-defined, no-any-return]
+
+    @register(dispatch_mode=MESH)
+    def no_pads(self, batch: TensorDict) -> bool:
+        return padding_mask() is None
+
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def largest(self, batch: TensorDict) -> float:
         return float(batch["x"].max())
@@ -173,6 +181,12 @@ def test_a_rank_that_has_only_pads_counts_in_no_metric(client: FakeClient, paddi
         assert seen(ranks) == [2, 1, 1, 1], "metrics are never padded"
         assert ranks.dp(batch(5))["rank"] == [0, 1, 2]
         assert ranks.total(rows(client, 5)).extra_info == {"sum": [3, 7], "pads": [0, 1]}
+        for call in (batch(5), batch(3)):
+            expected = ranks.total(call)
+            assert expected == ranks.total_later(batch=call)
+            assert sum(part["sum"] for part in expected) == int(call["x"].sum())
+            assert [part["pads"] for part in expected] == [0, 1]
+        assert ranks.no_pads(batch(4)) == [True, True]
     assert padding_mask() is None
 
 
