@@ -6,6 +6,16 @@ from transferqueue.controller import (
     RayWorkerGroup,
     ResourcePoolManager,
     SubRayResourcePool,
+    create_colocated_worker_cls,
+    create_colocated_worker_cls_fused,
 )
 
-__all__ = ["RayClassWithInitArgs", "RayResourcePool", "RayWorkerGroup", "ResourcePoolManager", "SubRayResourcePool"]
+__all__ = [
+    "RayClassWithInitArgs",
+    "RayResourcePool",
+    "RayWorkerGroup",
+    "ResourcePoolManager",
+    "SubRayResourcePool",
+    "create_colocated_worker_cls",
+    "create_colocated_worker_cls_fused",
+]
