@@ -15,7 +15,7 @@ from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.execute import Execute
 from transferqueue.workers.futures import materialized
 from transferqueue.workers.padding_config import DataProtoConfig
-from transferqueue.workers.padding_mask import PADDED_ROWS, TAKES_PADDED_ROWS
+from transferqueue.workers.padding_mask import TAKES_PADDED_BATCHES
 from transferqueue.workers.register import Registration
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class GroupMethod:
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[1:]
         self.__signature__ = signature.replace(parameters=parameters)
-        self._takes_padded_rows = getattr(function, TAKES_PADDED_ROWS, False)
+        self._takes_padded_batches = getattr(function, TAKES_PADDED_BATCHES, False)
         self._plain_counts = _plain_counts(parameters)
 
     def bound_to(self, group: WorkerGroup) -> GroupMethod:
@@ -70,8 +70,8 @@ class GroupMethod:
             args, kwargs = mode.dispatch_fn(group, *args, **kwargs)
         except DispatchError as error:
             raise error.named(self.__qualname__, self._names_of(args)) from None
-        if padding.added and self._takes_padded_rows and (told := padding.for_ranks()) is not None:
-            kwargs = {**kwargs, PADDED_ROWS: told}
+        if padding.by_value is not None and self._takes_padded_batches:
+            args, kwargs = padding.tell_ranks(args, kwargs)
         execute, blocking = registration.execute_mode, registration.blocking
         if mode.rank_zero_only and execute is Execute.ALL:
             future = group.submit_rank_zero(

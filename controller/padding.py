@@ -12,8 +12,9 @@ import torch
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.workers.arguments import PerRank
 from transferqueue.workers.errors import DispatchError
+from transferqueue.workers.padding_mask import PaddedBatch
 from transferqueue.workers.row_batch import kind_of
-from transferqueue.workers.splitting import SameLength, batches_of, each_argument
+from transferqueue.workers.splitting import Dispatched, SameLength, batches_of, each_argument
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,23 @@ class Padding:
     added: int = 0
     shards: int = 1
     shard_of_rank: tuple[int, ...] = ()
-    by_value: bool = False
-    """Whether a batch is no metadata, which says by itself which rows are pads."""
+    by_value: int | str | None = None
+    """The argument (position or name) that is the first batch by value. Metadata says by itself which rows are pads."""
 
-    def for_ranks(self) -> PerRank | None:
-        """``(rows, pads)`` of each rank's batches, for ranks that could not tell."""
-        if not (self.added and self.by_value and self.shard_of_rank):
-            return None
-        size = self.padded_rows // self.shards
-        return PerRank((size, self._pads_in(shard)) for shard in self.shard_of_rank)
+    def tell_ranks(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dispatched:
+        """The dispatched arguments with `PaddedBatch`es in place of the pieces of that batch."""
+
+        def told(argument: int | str, value: Any) -> Any:
+            if argument != self.by_value or not isinstance(value, PerRank) or not self.shard_of_rank:
+                return value
+            size = self.padded_rows // self.shards
+            # One object for each shard, which ranks of one replica share.
+            padded: dict[int, PaddedBatch] = {}
+            for shard, piece in zip(self.shard_of_rank, value, strict=True):
+                padded.setdefault(shard, PaddedBatch(piece, size, self._pads_in(shard)))
+            return PerRank(padded[shard] for shard in self.shard_of_rank)
+
+        return each_argument(told, args, kwargs)
 
     def trim_outputs(self, outputs: list[Any]) -> list[Any]:
         """The outputs of all ranks without what belongs to pads: the last rows of those that are row for row what the
@@ -92,8 +101,9 @@ def padded_arguments(
         found[argument], added = kind.pad(batch, shards)
         rows = kind.size(batch)
         if added and rows is not None:
-            by_value = padding.by_value or not isinstance(batch, (BatchMeta, KVBatchMeta))
-            padding = Padding(rows + added, added, shards, tuple(shard_of_rank), by_value)
+            by_value = None if isinstance(batch, (BatchMeta, KVBatchMeta)) else argument
+            first = by_value if padding.by_value is None else padding.by_value
+            padding = Padding(rows + added, added, shards, tuple(shard_of_rank), first)
     new_args, new_kwargs = each_argument(lambda argument, value: found.get(argument, value), args, kwargs)
     return new_args, new_kwargs, padding
 

@@ -62,7 +62,7 @@ def approximate_nbytes(value: Any, depth: int = _DEPTH) -> int:
     if depth == 0:
         return 0
     parts = getattr(value, "batch", None), getattr(value, "non_tensor_batch", None)
-    if parts != (None, None):  # a DataProto
+    if parts != (None, None):  # a DataProto, or a batch that says what of it are pads
         return sum(approximate_nbytes(part, depth) for part in parts)
     if isinstance(value, (dict, TensorDictBase)):
         return sum(approximate_nbytes(inner, depth - 1) for inner in value.values())

@@ -15,7 +15,7 @@ from transferqueue.workers.bridge_steps import METADATA, bridged_call
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
 from transferqueue.workers.missing_field import explain_missing_field
 from transferqueue.workers.outputs import current_outputs
-from transferqueue.workers.padding_mask import PADDED_ROWS, TAKES_PADDED_ROWS, async_call_padded, call_padded
+from transferqueue.workers.padding_mask import TAKES_PADDED_BATCHES, async_call_padded, call_padded, padded_batch
 from transferqueue.workers.write_back import EveryRankWrites, WriteBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -67,26 +67,28 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
 def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
     @functools.wraps(function)
     def bridged(*args: Any, **kwargs: Any) -> Any:
+        padded = padded_batch(args, kwargs)
+        if padded is not None:
+            return call_padded(bridged, padded, args, kwargs)
         if _has_metadata(args, kwargs):
             return _run(function, write_back, args, kwargs)
-        if kwargs and PADDED_ROWS in kwargs:
-            return call_padded(bridged, args, kwargs)
         return _run_plain(function, args, kwargs)
 
-    setattr(bridged, TAKES_PADDED_ROWS, True)
+    setattr(bridged, TAKES_PADDED_BATCHES, True)
     return bridged
 
 
 def _asynchronous(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
     @functools.wraps(function)
     async def bridged(*args: Any, **kwargs: Any) -> Any:
+        padded = padded_batch(args, kwargs)
+        if padded is not None:
+            return await async_call_padded(bridged, padded, args, kwargs)
         if _has_metadata(args, kwargs):
             return await _async_run(function, write_back, args, kwargs)
-        if kwargs and PADDED_ROWS in kwargs:
-            return await async_call_padded(bridged, args, kwargs)
         return await _async_run_plain(function, args, kwargs)
 
-    setattr(bridged, TAKES_PADDED_ROWS, True)
+    setattr(bridged, TAKES_PADDED_BATCHES, True)
     return bridged
 
 

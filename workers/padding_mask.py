@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,21 @@ import numpy.typing as npt
 
 from transferqueue.workers.outputs import current_outputs
 
-PADDED_ROWS = "_tq_padded_rows"
-"""The keyword with which a group tells a rank ``(rows, pads)`` of batches by value; metadata says it by itself."""
+TAKES_PADDED_BATCHES = "_tq_takes_padded_batches"
+"""The attribute of a method that takes a `PaddedBatch` in place of a batch."""
 
-TAKES_PADDED_ROWS = "_tq_takes_padded_rows"
-"""The attribute of a method that takes that keyword."""
 
-_by_value: ContextVar[tuple[int, int] | None] = ContextVar("_by_value", default=None)
+@dataclass(frozen=True)
+class PaddedBatch:
+    """A batch by value of whose `rows` the last `pads` are pads: how a group tells a rank, which metadata does by itself.
+    The method gets the batch."""
+
+    batch: Any
+    rows: int
+    pads: int
+
+
+_by_value: ContextVar[PaddedBatch | None] = ContextVar("_by_value", default=None)
 
 
 def padding_mask() -> npt.NDArray[np.bool_] | None:
@@ -31,22 +40,41 @@ def padding_mask() -> npt.NDArray[np.bool_] | None:
     if outputs is not None:
         return np.asarray(outputs.rows.padding_mask, dtype=np.bool_)
     padded = _by_value.get()
-    return None if padded is None else np.arange(padded[0]) >= padded[0] - padded[1]
+    return None if padded is None else np.arange(padded.rows) >= padded.rows - padded.pads
 
 
-def call_padded(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs a method whose keywords have `PADDED_ROWS`, which it does not see."""
-    token = _by_value.set(kwargs.pop(PADDED_ROWS))
+def padded_batch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PaddedBatch | None:
+    """The argument that is one, if there is."""
+    # On the path of every call of every registered method: two loops, no allocation.
+    for value in args:
+        if type(value) is PaddedBatch:
+            return value
+    if kwargs:
+        for value in kwargs.values():
+            if type(value) is PaddedBatch:
+                return value
+    return None
+
+
+def call_padded(method: Callable[..., Any], padded: PaddedBatch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs a method with the batch in place of `padded`, for which `padding_mask` answers meanwhile."""
+    token = _by_value.set(padded)
     try:
-        return method(*args, **kwargs)
+        return method(*_unwrapped(args), **dict(zip(kwargs, _unwrapped(kwargs.values()), strict=True)))
     finally:
         _by_value.reset(token)
 
 
-async def async_call_padded(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def async_call_padded(
+    method: Callable[..., Any], padded: PaddedBatch, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """`call_padded` for coroutine methods."""
-    token = _by_value.set(kwargs.pop(PADDED_ROWS))
+    token = _by_value.set(padded)
     try:
-        return await method(*args, **kwargs)
+        return await method(*_unwrapped(args), **dict(zip(kwargs, _unwrapped(kwargs.values()), strict=True)))
     finally:
         _by_value.reset(token)
+
+
+def _unwrapped(values: Iterable[Any]) -> list[Any]:
+    return [value.batch if type(value) is PaddedBatch else value for value in values]

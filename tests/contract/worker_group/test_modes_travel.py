@@ -93,6 +93,14 @@ def worker_class() -> type:
                 {"pad": torch.from_numpy(mask), "by": torch.full(batch.batch_size, self.rank)}, [len(mask)]
             )
 
+        @register(dispatch_mode=Dispatch.MEGATRON_COMPUTE_PROTO, auto_padding=True)
+        def pads_by_value(self, batch: DataProto, *, other: TensorDict | None = None) -> DataProto:
+            mask = padding_mask()
+            pads = 0 if mask is None else int(mask.sum())
+            data = DataProto.from_dict({"y": batch.batch["x"][:, 0], "pads": torch.full((len(batch),), pads)})
+            data.meta_info["type"] = type(batch).__name__
+            return data
+
     return Script
 
 
@@ -158,6 +166,17 @@ def test_a_member_is_the_same_object_after_the_journey(group: RayWorkerGroup) ->
 def test_a_function_for_every_rank(group: RayWorkerGroup) -> None:
     doubled = group.apply(lambda batch: DataProto.from_dict({"y": batch.batch["x"][:, 0] * 2}), rows(5))
     assert doubled.batch["y"].tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("width", [1, 8192])
+def test_pads_of_a_batch_by_value_are_known_to_the_rank(group: RayWorkerGroup, width: int) -> None:
+    for result in (group.pads_by_value(rows(5, width)), group.pads_by_value(batch=rows(5, width))):
+        assert result.batch["y"].tolist() == [0, 1, 2, 3, 4]
+        assert result.batch["pads"].tolist() == [0, 0, 0, 1, 1]
+        assert result.meta_info["type"] == "DataProto"
+    both = group.pads_by_value(rows(5, width), other=TensorDict({"x": torch.arange(5)}, [5]))
+    assert both.batch["pads"].tolist() == [0, 0, 0, 1, 1]
+    assert group.pads_by_value(rows(4, width)).batch["pads"].tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("method", ["mesh", "megatron"])
