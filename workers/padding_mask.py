@@ -18,7 +18,7 @@ TAKES_PADDED_BATCHES = "_tq_takes_padded_batches"
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """A batch by value of whose `rows` the last `pads` are pads: how a group tells a rank, which metadata does by itself.
+    """A batch by value of whose `rows` the last `pads` are pads: how a group tells a rank, as metadata does by itself.
     The method gets the batch."""
 
     batch: Any
