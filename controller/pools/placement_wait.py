@@ -12,6 +12,7 @@ from transferqueue.controller.pools.plan import Plan
 from transferqueue.controller.pools.refusal import too_little
 from transferqueue.controller.pools.waiting import describe_wait
 from transferqueue.logs import get_logger
+from transferqueue.workers.ray_runtime import require_ray
 
 _LOGGER = get_logger("controller.pools")
 _FIRST_WORD_S = 5.0
@@ -27,19 +28,24 @@ def wait_until_ready(plan: Plan, groups: Sequence[Any], timeout_s: float) -> Non
     started_s = time.monotonic()
     word_at_s = started_s + _FIRST_WORD_S
     pending = list(range(len(groups)))
-    while True:
-        pending = [entry for entry in pending if not groups[entry].wait(timeout_seconds=0)]
-        if not pending:
-            return
+    while pending:
+        # wait() takes whole seconds, and returns at once where the group is ready.
+        if groups[pending[0]].wait(timeout_seconds=1):
+            pending.pop(0)
+            continue
+        gc.collect()  # the room may be that of a group which the program dropped as part of a reference cycle
         waited_s = time.monotonic() - started_s
+        if waited_s < timeout_s and time.monotonic() < word_at_s:
+            continue
+        nodes = cluster_nodes()
+        still = [entry for entry in pending if not _is_placed(groups[entry])]
+        waits = describe_wait(plan.demands(), still, nodes, groups)
         if waited_s >= timeout_s:
-            nodes = cluster_nodes()
-            waits = describe_wait(plan.demands(), pending, nodes, groups)
             raise too_little([plan], f"was not free within {timeout_s:g} s: {waits}", nodes)
-        if time.monotonic() >= word_at_s:
-            waits = describe_wait(plan.demands(), pending, cluster_nodes(), groups)
-            _LOGGER.warning("%s is not free after %.0f s (waiting for up to %g): %s", plan, waited_s, timeout_s, waits)
-            word_at_s += _FURTHER_WORDS_S
-        # wait() takes whole seconds.
-        if not groups[pending[0]].wait(timeout_seconds=1):
-            gc.collect()  # the room may be that of a group which the program dropped as part of a reference cycle
+        _LOGGER.warning("%s is not free after %.0f s (waiting for up to %g): %s", plan, waited_s, timeout_s, waits)
+        word_at_s += _FURTHER_WORDS_S
+
+
+def _is_placed(group: Any) -> bool:
+    table = require_ray("RayResourcePool").util.placement_group_table(group)
+    return bool(table["state"] == "CREATED")

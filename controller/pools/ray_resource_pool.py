@@ -31,6 +31,8 @@ class RayResourcePool(ResourcePool):
     The room is reserved once, at the first use, and ordered by node address, so that ranks are stable across runs.
     When a group reserved it, it is given back when the last group on it is closed; when `get_placement_groups` or
     `places` did, it stays until `remove`. A pool that is dropped gives it back too, and so does the end of the program.
+    A pool that is sent to another process is the same room there, which that process does not give back, and where the
+    groups of this one are not counted.
 
     Args:
         process_on_nodes: ranks per node, for instance ``[4, 2]``. Entries may share a node; no two get the same device.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transferqueue.controller.errors import PoolSharedOutError
@@ -86,6 +87,18 @@ class Reservation:
     def release(self, user: object) -> None:
         """`user` is gone. Idempotent."""
         self.users.remove(user)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process: the same room, reserved where it was not, which that process does not give back."""
+        places = self.places("STRICT_PACK")
+        request = replace(
+            self.request,
+            counts=self.counts(),
+            existing=tuple(dict.fromkeys(place.placement_group for place in places)),
+            existing_bundle=self.bundle,
+            adopted=False,
+        )
+        return Reservation, (request,)
 
     def remove(self) -> None:
         """Gives the room back; actors that still run in it are killed. Idempotent; the next use reserves anew.

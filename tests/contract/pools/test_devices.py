@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -19,11 +20,13 @@ from transferqueue.controller import (
     RayClassWithInitArgs,
     RayResourcePool,
     RayWorkerGroup,
+    ResourcePool,
     ResourcePoolManager,
     merge_resource_pool,
     split_resource_pool,
 )
 from transferqueue.controller.pools import placement, placement_wait
+from transferqueue.controller.pools.existing import extract_pg_from_exist, sort_placement_group_by_node_ip
 from transferqueue.controller.pools.rank_place import RankPlace
 
 pytestmark = pytest.mark.timeout(120)
@@ -183,15 +186,22 @@ def test_a_dropped_pool_gives_its_room_back_at_once(ray: Any) -> None:
         gc.enable()
 
 
+@pytest.fixture
+def holder(ray: Any) -> Iterator[RayResourcePool]:
+    """6 of the 8 GPUs are taken."""
+    pool = RayResourcePool([6], max_colocate_count=1, name_prefix="holder")
+    pool.get_placement_groups()
+    yield pool
+    pool.remove()
+
+
 def test_what_is_busy_is_waited_for_and_said(
-    ray: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ray: Any, holder: RayResourcePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(placement_wait, "_FIRST_WORD_S", 0.5)
-    holder = RayResourcePool([6], max_colocate_count=1, name_prefix="holder")
-    holder.get_placement_groups()
-    late = RayResourcePool([1, 3], max_colocate_count=2, name_prefix="late", timeout_s=2.0)
+    late = RayResourcePool([1, 3], max_colocate_count=2, name_prefix="late", timeout_s=3.0)
     with caplog.at_level(logging.WARNING, logger="transferqueue"):
-        with pytest.raises(InsufficientResourcesError, match="was not free within 2 s") as caught:
+        with pytest.raises(InsufficientResourcesError, match="was not free within 3 s") as caught:
             late.get_placement_groups()
     for text in (str(caught.value), caplog.messages[0]):
         assert "bundle 1 of entry 1 of pool 'late' waits for CPU 2, GPU 1" in text
@@ -202,6 +212,8 @@ def test_what_is_busy_is_waited_for_and_said(
     assert states(ray, "late") == ["REMOVED", "REMOVED"]
     assert not late.is_reserved
 
+
+def test_what_comes_free_in_time_is_taken(ray: Any, holder: RayResourcePool) -> None:
     late = RayResourcePool([1, 3], max_colocate_count=2, name_prefix="in_time", timeout_s=30.0)
     timer = threading.Timer(0.5, holder.remove)
     timer.start()
@@ -237,11 +249,13 @@ def test_all_pools_of_a_manager_are_reserved_or_none(ray: Any) -> None:
     manager = ResourcePoolManager(
         {"left": [4], "right": [4]}, {"a": "left", "b": "right"}, max_colocate_count=2, timeout_s=1.0
     )
-    manager.create_resource_pool()
-    with pytest.raises(InsufficientResourcesError, match="pool 'right' waits for CPU 2, GPU 1"):
-        manager.reserve()
-    assert states(ray, "left") == states(ray, "right") == ["REMOVED"]
-    taken.remove()
+    try:
+        manager.create_resource_pool()
+        with pytest.raises(InsufficientResourcesError, match="pool 'right' waits for CPU 2, GPU 1"):
+            manager.reserve()
+        assert states(ray, "left") == states(ray, "right") == ["REMOVED"]
+    finally:
+        taken.remove()
     manager.reserve()
     assert [pool.is_reserved for pool in manager.resource_pool_dict.values()] == [True, True]
     manager.remove()
@@ -266,6 +280,11 @@ def test_pools_on_placement_groups_that_exist(ray: Any) -> None:
     assert (some.store, some.name_prefix, some.rank_request()) == ([1], "some", {"num_cpus": 0.5})
     whole = RayResourcePool.from_placement_groups([mine])
     assert merge_resource_pool(whole, RayResourcePool.from_placement_groups([other])).pgs is None
+    assert sort_placement_group_by_node_ip([other, mine]) == [other, mine], "of one address: as they were"
+    sources = {"actor": whole, "critic": RayResourcePool.from_placement_groups([other]), "else": some}
+    assert extract_pg_from_exist(sources, ["actor", "critic"], ResourcePool([1, 2])) == [other, mine]
+    with pytest.raises(InsufficientResourcesError, match=r"\[3\] bundles per node does not fit .* which have \[2\]"):
+        extract_pg_from_exist(sources, ["actor"], ResourcePool([3]))
     with pytest.raises(ValueError, match=r"process_on_nodes=\[3\] does not fit placement groups of \[2\] bundles"):
         RayResourcePool.from_placement_groups([mine], [3])
     with pytest.raises(ValueError, match="each of them once"):
@@ -305,6 +324,24 @@ def test_bundles_of_one_pool_are_equal(ray: Any) -> None:
             RayResourcePool.from_placement_groups([uneven])
     finally:
         ray.util.remove_placement_group(uneven)
+
+
+def test_a_pool_that_is_sent_is_the_same_room(ray: Any) -> None:
+    pool = RayResourcePool([2, 1], max_colocate_count=2, name_prefix="sent")
+    _, part = split_resource_pool(pool, [1, 2])
+    there, part_there = pickle.loads(pickle.dumps((pool, part)))
+    assert there.places() == pool.places()
+    assert part_there.places() == part.places()
+    assert (there.store, there.name_prefix, there.rank_request()) == ([2, 1], "sent", pool.rank_request())
+    there.remove()
+    assert states(ray, "sent") == ["CREATED"] * 2
+    # Users are counted there too, over both.
+    users = [User(), User(), User()]
+    there.acquire(users[0])
+    part_there.acquire(users[1])
+    with pytest.raises(PoolSharedOutError):
+        part_there.acquire(users[2])
+    pool.remove()
 
 
 def test_a_detached_pool_is_given_back_by_remove_only(ray: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.unit.controller.pools.fake_cluster import use_cluster
 from transferqueue.controller import InsufficientResourcesError, RayResourcePool
+from transferqueue.controller.pools import cluster_nodes, placement
 from transferqueue.controller.pools.placement import check_fits
 
 
@@ -86,3 +89,42 @@ def test_the_accelerator_is_what_the_cluster_has(monkeypatch: pytest.MonkeyPatch
     check_fits([pool.plan()])
     with pytest.raises(InsufficientResourcesError, match="The cluster has no GPU"):
         check_fits([RayResourcePool([8], max_colocate_count=1, device_name="cuda").plan()])
+
+
+def test_ranks_follow_addresses_and_not_the_order_that_ray_places_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"n9": "10.0.0.9", "n10": "10.0.0.10", "n2": "10.0.0.2"}
+    placed = {"0": ["n10", "n10"], "1": ["n2"], "2": ["n9", "n9", "n9"], "3": ["n10"]}
+    removed: list[object] = []
+
+    class Group:
+        def __init__(self, bundles: list[dict[str, float]], strategy: str, name: str, lifetime: None) -> None:
+            self.entry = name.split("_")[1]
+            assert bundles == [{"CPU": 1.0}] * len(placed[self.entry])
+
+        def wait(self, timeout_seconds: int) -> bool:
+            return True
+
+    util = SimpleNamespace(
+        placement_group=Group,
+        placement_group_table=lambda group: {"bundles_to_node_id": dict(enumerate(placed[group.entry]))},
+        remove_placement_group=removed.append,
+    )
+    nodes = [
+        {"Alive": True, "NodeID": node, "NodeManagerAddress": address, "Resources": {"CPU": 4.0}}
+        for node, address in addresses.items()
+    ]
+    ray = SimpleNamespace(nodes=lambda: nodes, util=util, _private=None, is_initialized=lambda: True)
+    for module in (placement, cluster_nodes):
+        monkeypatch.setattr(module, "require_ray", lambda what: ray)
+    pool = cpus([2, 1, 3, 1])
+    assert [place.node_ip for place in pool.places()] == [
+        "10.0.0.2",
+        *["10.0.0.9"] * 3,
+        *["10.0.0.10"] * 3,
+    ]
+    assert [place.placement_group.entry for place in pool.places()] == ["1", "2", "2", "2", "0", "0", "3"]
+    assert pool.store == [1, 3, 2, 1]
+    assert pool.local_rank_list() == [0, 0, 1, 2, 0, 1, 2]
+    assert pool.local_world_size_list() == [1, 3, 3, 3, 3, 3, 3]
+    pool.remove()
+    assert len(removed) == 4
