@@ -30,6 +30,7 @@ from transferqueue.controller.dispatch import (
     update_dispatch_mode,
 )
 from transferqueue.controller.errors import (
+    DetachedWorkersNotFoundError,
     InsufficientResourcesError,
     PoolNotFoundError,
     PoolShapeError,
@@ -58,6 +59,7 @@ __all__ = [
     "ClassWithInitArgs",
     "ColocatedWorker",
     "DataProtoConfig",
+    "DetachedWorkersNotFoundError",
     "Dispatch",
     "DispatchError",
     "DispatchMode",

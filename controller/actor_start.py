@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from transferqueue.config import SESSION_VARIABLE
+from transferqueue.controller.actor_names import actor_names, namespace_for
 from transferqueue.controller.collect import gather
 from transferqueue.controller.errors import WorkerDiedError, WorkerStartError
 from transferqueue.controller.pools.rank_place import RankPlace, local_ranks
@@ -34,6 +35,7 @@ class GroupStart:
         timeout_s: float,
         prefix: str = "",
         rendezvous: Rendezvous | None = None,
+        detached: bool = False,
     ) -> None:
         self._ray = require_ray("RayWorkerGroup")
         self._places = places
@@ -42,6 +44,8 @@ class GroupStart:
         self._worker_env = check_worker_env(worker_env)
         self._prefix = prefix
         self._rendezvous = rendezvous or Rendezvous()
+        self._detached = detached
+        self.names: list[str] = []
         self._nodes = RankNodes([RankNode(place.node_ip, place.node_id) for place in places])
         self._timeout_s = timeout_s
         self.master: tuple[str, str] = ("", "")
@@ -49,6 +53,8 @@ class GroupStart:
 
     def create_actors(self) -> None:
         """Asks for the actors; they start at the same time. `WorkerStartError` for a request that no node can meet."""
+        class_name = self._class_with_args.user_class.__name__
+        self.names = actor_names(self._prefix, class_name, self._places, namespace_for(self._detached))
         remote_class = self._ray.remote(actor_class(self._class_with_args.user_class))
         for rank, place in enumerate(self._places):
             try:
@@ -107,6 +113,9 @@ class GroupStart:
         options: dict[str, Any] = {
             **self._pool.rank_request(),
             "max_restarts": 0,
+            "name": self.names[rank],
+            "namespace": namespace_for(self._detached),
+            **({"lifetime": "detached"} if self._detached else {}),
             "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
                 placement_group=place.placement_group, placement_group_bundle_index=place.bundle_index
             ),

@@ -9,7 +9,7 @@ from typing import Any
 from transferqueue.controller.rank_facts import RankState
 from transferqueue.workers.ray_runtime import require_ray
 
-_STARTING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
+STARTING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
 
 
 def actor_states(handles: Sequence[Any]) -> list[RankState]:
@@ -33,7 +33,7 @@ def _state_of(entry: dict[str, Any] | None) -> RankState:
         return RankState("dead", "Ray knows the actor no more")
     if entry["State"] == "ALIVE":
         return RankState("alive")
-    if entry["State"] in _STARTING:
+    if entry["State"] in STARTING:
         return RankState("starting")
     cause = entry["DeathCause"]
     context = getattr(cause, "actor_died_error_context", None)

@@ -63,6 +63,13 @@ class WorkerStartError(WorkerError):
     reason: str
 
 
+class DetachedWorkersNotFoundError(TransferQueueError, LookupError):
+    """Workers of another program that are to be found and are not there: `missing` names them."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"missing": ()}
+    missing: tuple[str, ...]
+
+
 class InsufficientResourcesError(TransferQueueError, ValueError):
     """A pool that does not fit the cluster: `wanted` and `present` (resources by name), `nodes` (what each has)."""
 

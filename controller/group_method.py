@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _NO_PADDING = Padding()
 
+_RAYS_PARAMETER = "_ray_trace_ctx"
+"""Ray adds it to the signatures of a class of which it makes actors, in the class itself."""
+
 
 class GroupMethod:
     """``group.method(...)``: spreads the arguments over the ranks, runs the method there, collects the outputs.
@@ -44,7 +47,7 @@ class GroupMethod:
         self.__qualname__ = f"{group_name}.{name}"
         self.__doc__ = function.__doc__
         signature = inspect.signature(function)
-        parameters = list(signature.parameters.values())[1:]
+        parameters = [one for one in signature.parameters.values() if one.name != _RAYS_PARAMETER][1:]
         self.__signature__ = signature.replace(parameters=parameters)
         self._takes_padded_batches = getattr(function, TAKES_PADDED_BATCHES, False)
         self._plain_counts = _plain_counts(parameters)

@@ -12,7 +12,8 @@ from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.frames import answer, read_call
 from transferqueue.workers.master_port import reserve_master_port
-from transferqueue.workers.ray_runtime import node_facts, own_accelerators
+from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT
+from transferqueue.workers.ray_runtime import node_facts, own_accelerators, require_ray
 
 FRAMED_CALL = "_tq_framed_call"
 
@@ -28,6 +29,18 @@ class ProcessFacts:
     devices: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Introduction:
+    """What a rank tells a program that did not start it: the class that it runs, whether the constructor of that is
+    done, the placement group that it runs in."""
+
+    log_paths: tuple[str, ...]
+    master: tuple[str, str]
+    user_class: type
+    is_built: bool
+    placement_group: Any
+
+
 class RankActor:
     """Mixed in before the worker class: the actor starts without building the worker.
 
@@ -38,9 +51,22 @@ class RankActor:
     def __init__(self) -> None:
         """Nothing yet; see `_tq_build`."""
 
+    _tq_user_class: type
+    _tq_built = False
+
     def _tq_process_facts(self) -> ProcessFacts:
         facts = node_facts()
         return ProcessFacts(facts.node_id, facts.node_ip, facts.pid, own_log_paths(), own_accelerators())
+
+    def _tq_introduce(self) -> Introduction:
+        """For a program that did not start this actor."""
+        return Introduction(
+            self._tq_process_facts().log_paths,
+            (os.environ.get(MASTER_ADDR, ""), os.environ.get(MASTER_PORT, "")),
+            self._tq_user_class,
+            self._tq_built,
+            require_ray("a rank").util.get_current_placement_group(),
+        )
 
     def _tq_reserve_master(self, port_range: Sequence[int] | None) -> tuple[str, str]:
         """``(address, port)`` for the rendezvous, asked of rank 0, whose process listens there from now on."""
@@ -57,6 +83,7 @@ class RankActor:
             *(value_for_rank(value, rank) for value in args),
             **{name: value_for_rank(value, rank) for name, value in kwargs.items()},
         )
+        self._tq_built = True
 
     def _tq_framed_call(self, frame: bytes) -> Any:
         """Runs the method that a frame names (see `transferqueue.workers.frames`); what it returned, as `answer`."""
@@ -76,7 +103,8 @@ class AsyncRankActor(RankActor):
 def actor_class(user_class: type) -> type:
     """A class with the methods of `user_class` that starts empty."""
     mixin = AsyncRankActor if _has_coroutines(user_class) else RankActor
-    return type(user_class.__name__, (mixin, user_class), {"__doc__": user_class.__doc__})
+    members = {"__doc__": user_class.__doc__, "_tq_user_class": user_class}
+    return type(user_class.__name__, (mixin, user_class), members)
 
 
 def _has_coroutines(user_class: type) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transferqueue.controller.actor_names import new_prefix
 from transferqueue.controller.actor_start import GroupStart
 from transferqueue.controller.actor_states import actor_states
 from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
 from transferqueue.controller.collect import gather
+from transferqueue.controller.detached_actors import DetachedActors
 from transferqueue.controller.errors import WorkerDiedError
+from transferqueue.controller.pools.placement import remove_groups
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
@@ -27,6 +30,8 @@ class RankActors(RankSet):
         ranks: what is known of each, for messages.
         master: address and port of the rendezvous.
         pool: where they run, which counts this object as a user; None for actors that another program started.
+        names: the actors' names in the cluster.
+        placement_groups: where they run, of actors that another program started.
     """
 
     def __init__(
@@ -35,12 +40,16 @@ class RankActors(RankSet):
         ranks: Sequence[RankFacts],
         master: tuple[str, str],
         pool: RayResourcePool | None = None,
+        names: Sequence[str] = (),
+        placement_groups: Sequence[Any] = (),
     ) -> None:
         super().__init__(ranks)
         self._ray = require_ray("RayWorkerGroup")
         self.handles = list(handles)
         self.master = master
         self.pool = pool
+        self.names = list(names)
+        self._placement_groups = list(placement_groups)
 
     @classmethod
     def start(
@@ -51,23 +60,45 @@ class RankActors(RankSet):
         strategy: str = "STRICT_PACK",
         worker_env: Mapping[str, str] | None = None,
         timeout_s: float = 300.0,
-        prefix: str = "",
+        prefix: str | None = None,
         rendezvous: Rendezvous | None = None,
+        detached: bool = False,
     ) -> RankActors:
-        """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails."""
+        """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails.
+
+        Args:
+            strategy: ``"STRICT_PACK"`` or ``"PACK"``, see `RayResourcePool.get_placement_groups`.
+            worker_env: further environment variables of the ranks.
+            timeout_s: how long the actors may take to start.
+            prefix: start of their names; None: one that no other group has.
+            rendezvous: where the ranks meet; None: on a port that rank 0 chooses.
+            detached: they outlive this program. `ValueError` when the pool does not.
+        """
+        if detached and not pool.detached:
+            raise ValueError(
+                f"a detached group needs room that outlives this program: make pool {pool.name_prefix!r} with "
+                "RayResourcePool(..., detached=True)"
+            )
         environment = check_worker_env(worker_env or {})
         actors = cls([], [], ("", ""), pool)
         places = pool.acquire(actors, strategy, class_with_args.user_class.__name__)
-        start = GroupStart(places, class_with_args, pool, environment, timeout_s, prefix, rendezvous)
+        prefix = new_prefix() if prefix is None else prefix
+        start = GroupStart(places, class_with_args, pool, environment, timeout_s, prefix, rendezvous, detached)
         actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
         try:
             start.create_actors()
+            actors.names = start.names
             actors.ranks = start.run()
             actors.master = start.master
         except BaseException:
             actors.stop()
             raise
         return actors
+
+    @classmethod
+    def attach(cls, found: DetachedActors) -> RankActors:
+        """Actors that another program started, whom no view owns, so that only `kill` ends them."""
+        return cls(found.handles, found.ranks, found.master, None, found.names, found.placement_groups)
 
     def wait(
         self, refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout_s: float | None = None
@@ -83,6 +114,12 @@ class RankActors(RankSet):
 
     def states(self) -> list[RankState]:
         return actor_states(self.handles)
+
+    def kill(self) -> None:
+        """Ends the processes, whoever started them, and whatever else runs in their placement groups."""
+        self.stop()
+        if self.pool is None:
+            remove_groups(self._placement_groups)
 
     def stop(self) -> None:
         grace_s = DEAD_GROUP_GRACE_S if self.death is not None else GRACE_S

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from transferqueue.controller.actor_states import actor_table
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.controller.pools.bundle import device_resource
 from transferqueue.workers.ray_runtime import require_ray
@@ -82,9 +83,8 @@ class RayClassWithInitArgs(ClassWithInitArgs):
         options = self.options_over({})
         kwargs = dict(self.kwargs)
         if sharing_with is not None:
-            node_id, devices = ray.get(
-                [sharing_with.get_node_id.remote(), sharing_with.get_cuda_visible_devices.remote()]
-            )
+            devices = ray.get(sharing_with.get_cuda_visible_devices.remote())
+            node_id = actor_table()[sharing_with._actor_id.hex()]["Address"]["NodeID"]
             options["scheduling_strategy"] = strategies.NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
             if _takes(self.user_class, "cuda_visible_devices"):
                 kwargs["cuda_visible_devices"] = devices

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transferqueue.controller.detached_actors import found_workers
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
+from transferqueue.controller.rank_actor import FRAMED_CALL
 from transferqueue.controller.rank_actors import RankActors
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
@@ -30,13 +32,20 @@ class RayWorkerGroup(WorkerGroup):
     close the group and make a new one.
 
     Args:
-        resource_pool: where the ranks run; may be shared by several groups.
+        resource_pool: where the ranks run: a pool or part of one; may be shared by several groups. None: on workers of
+            another program, which `worker_names`, `worker_handles` or `name_prefix` say; see `from_detached`.
         ray_cls_with_init: the worker class and its constructor's arguments.
         bin_pack: keep each node entry of the pool on one node; False spreads where it must.
+        name_prefix: start of the actors' names, ``<prefix><class>_<node entry>:<rank in it>``; a unique one is made
+            up. Where an earlier run left actors of these names, the prefix gets a unique ending (`worker_names` tells).
+        detached: the ranks outlive this program; the pool must be ``detached=True`` too.
+        worker_names, worker_handles: see `from_detached`.
+        ray_wait_register_center_timeout: another name of `start_timeout_s`.
         auto_padding, uneven: see `WorkerGroup`.
         worker_env: further environment variables of the ranks; `ValueError` naming a key that the group itself sets.
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
         master_addr, master_port, master_port_range: where the ranks meet; see `Rendezvous`.
+        namespace: where to look for `worker_names`; None: everywhere, this program's own namespace first.
 
     Raises:
         InsufficientResourcesError: the pool does not fit the cluster.
@@ -46,9 +55,14 @@ class RayWorkerGroup(WorkerGroup):
 
     def __init__(
         self,
-        resource_pool: RayResourcePool,
-        ray_cls_with_init: RayClassWithInitArgs,
+        resource_pool: RayResourcePool | None = None,
+        ray_cls_with_init: RayClassWithInitArgs | None = None,
         bin_pack: bool = True,
+        name_prefix: str | None = None,
+        detached: bool = False,
+        worker_names: Sequence[str] | None = None,
+        worker_handles: Sequence[Any] | None = None,
+        ray_wait_register_center_timeout: float | None = None,
         *,
         auto_padding: bool | None = None,
         uneven: Uneven = "spread",
@@ -57,8 +71,23 @@ class RayWorkerGroup(WorkerGroup):
         master_addr: str | None = None,
         master_port: int | str | None = None,
         master_port_range: Sequence[int] | None = None,
+        namespace: str | None = None,
     ) -> None:
         super().__init__(auto_padding=auto_padding, uneven=uneven)
+        self.ray_cls_with_init = ray_cls_with_init
+        self._name_prefix = name_prefix
+        timeout_s = start_timeout_s if ray_wait_register_center_timeout is None else ray_wait_register_center_timeout
+        if resource_pool is None:
+            user_class = None if ray_cls_with_init is None else ray_cls_with_init.user_class
+            found = found_workers(name_prefix, worker_names, worker_handles, user_class, namespace, timeout_s)
+            self._show(RankActors.attach(found), user_class or found.user_class or object, owns=False)
+            self._bind_worker_method(self._user_class)
+            return
+        if ray_cls_with_init is None or worker_names is not None or worker_handles is not None:
+            raise TypeError(
+                "a group on a resource_pool is started from ray_cls_with_init; worker_names and worker_handles are for "
+                "a group without a pool, on workers that run already"
+            )
         self._bind_worker_method(ray_cls_with_init.user_class)  # what cannot be bound is refused before any start
         rendezvous = Rendezvous(master_addr, master_port, master_port_range)
         actors = RankActors.start(
@@ -66,12 +95,41 @@ class RayWorkerGroup(WorkerGroup):
             ray_cls_with_init,
             strategy="STRICT_PACK" if bin_pack else "PACK",
             worker_env=worker_env,
-            timeout_s=start_timeout_s,
+            timeout_s=timeout_s,
+            prefix=name_prefix,
             rendezvous=rendezvous,
+            detached=detached,
         )
         self._show(actors, ray_cls_with_init.user_class, owns=True)
 
+    @classmethod
+    def from_detached(
+        cls,
+        name_prefix: str | None = None,
+        worker_names: Sequence[str] | None = None,
+        worker_handles: Sequence[Any] | None = None,
+        ray_cls_with_init: RayClassWithInitArgs | None = None,
+        **options: Any,
+    ) -> RayWorkerGroup:
+        """A group on workers that run already: those that another program left behind, or any Ray actors of a worker
+        class. Closing it ends nothing; `kill` does.
+
+        Args:
+            name_prefix: that of the group that started them, when neither names nor handles are given.
+            worker_names: the actors' names in rank order, as `worker_names` told the program that started them.
+            worker_handles: the actors themselves, in rank order.
+            ray_cls_with_init: whose methods the group shows; None: what the workers say that they are.
+            options: further arguments of the constructor, such as `namespace` or `auto_padding`.
+
+        Raises:
+            DetachedWorkersNotFoundError: a worker does not live; it names which.
+            TransferTimeoutError: a worker has not answered within `start_timeout_s`.
+        """
+        return cls(None, ray_cls_with_init, True, name_prefix, False, worker_names, worker_handles, **options)
+
+    ray_cls_with_init: RayClassWithInitArgs | None = None
     _framed: dict[str, FramedMethod | None]
+    _name_prefix: str | None = None
 
     def _show(self, ranks: RankSet, *args: Any, **kwargs: Any) -> None:
         super()._show(ranks, *args, **kwargs)
@@ -88,6 +146,23 @@ class RayWorkerGroup(WorkerGroup):
     def resource_pool(self) -> RayResourcePool | None:
         """Where the ranks run; None for ranks that another program started."""
         return self.actors.pool
+
+    @property
+    def name_prefix(self) -> str | None:
+        """As given."""
+        return self._name_prefix
+
+    @property
+    def worker_names(self) -> list[str]:
+        """The actors' names in the cluster, in rank order; empty for one without a name."""
+        return [self.actors.names[position] for position in self._positions]
+
+    def kill(self) -> None:
+        """Ends the ranks, whoever started them, and gives back their room, with whatever else runs in it when another
+        program started them. This is how detached ranks end; every view of them is dead then."""
+        self._framed.clear()
+        self.stop_worker_aliveness_check()
+        self.actors.kill()
 
     @property
     def workers(self) -> list[Any]:
@@ -160,7 +235,9 @@ class RayWorkerGroup(WorkerGroup):
 
     def _framed_method(self, method_name: str) -> FramedMethod | None:
         if method_name not in self._framed:
-            takes = takes_frames(self._user_class, method_name)
+            takes = takes_frames(self._user_class, method_name) and all(
+                hasattr(one, FRAMED_CALL) for one in self.workers
+            )
             on_rank = self._name_on_rank(method_name)
             self._framed[method_name] = (
                 FramedMethod(self._user_class, method_name, self.workers, on_rank) if takes else None

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from tests.contract.worker_group.workers import Calm, Hiding, Mortal, Plain, Refusing, Restless
+from tests.contract.worker_group.workers import Calm, Hiding, Mortal, Plain, Refusing
 from transferqueue.controller import (
     Broadcast,
     ClassWithInitArgs,
@@ -196,13 +196,20 @@ def test_closing_what_started_nothing_ends_nothing(group: WorkerGroup) -> None:
     assert group.alone(0) == 100
 
 
-def test_the_end_of_a_group(make: Make) -> None:
+def test_a_plain_class_its_coroutines_and_the_end_of_its_group(make: Make) -> None:
     group = make(Plain, 2)
     assert group.greet("you") == ["plain greets you"] * 2, "a class that is no Worker will do"
     part = group[1:]
     named = group.view(Plain, "left_{}".format)
     assert named.greet("you") == ["left you"] * 2, "a view may show methods under other names than the rank has"
     assert named[0].greet("you") == ["left you"]
+
+    waiting = group.wait_for_open()
+    assert part.greet("me") == ["plain greets me"], "calls on one rank interleave"
+    assert not waiting.done()
+    group.open()
+    assert waiting.get() == ["open", "open"]
+
     group.close()
     group.close()
     group.release()
@@ -215,19 +222,10 @@ def test_the_end_of_a_group(make: Make) -> None:
 
 
 def test_a_constructor_that_raises_takes_the_group_down(make: Make) -> None:
-    with pytest.raises(ValueError, match="rank 1 does not want to start") as caught:
-        make(Refusing, 2, 1)
+    with pytest.raises(ValueError, match="rank 0 does not want to start") as caught:
+        make(Refusing, 1, 0)
     assert isinstance(caught.value, WorkerError)
-    assert (caught.value.rank, caught.value.method) == (1, "Refusing.__init__")
-
-
-def test_coroutines_of_one_rank_interleave(make: Make) -> None:
-    with make(Restless, 1) as group:
-        waiting = group.wait_for_open()
-        assert group.plain() == [0]
-        assert not waiting.done()
-        group.open()
-        assert waiting.get() == [0]
+    assert (caught.value.rank, caught.value.method) == (0, "Refusing.__init__")
 
 
 def test_a_rank_that_leaves_makes_the_group_dead(make: Make) -> None:
@@ -257,10 +255,16 @@ def test_a_check_notices_a_death_between_calls(make: Make) -> None:
         seen.set()
 
     with make(Mortal, 2) as group:
+        with pytest.raises(ValueError, match="on_death must be"):
+            group.start_worker_aliveness_check(on_death="shout")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="every_n_seconds must be more than 0"):
+            group.start_worker_aliveness_check(0.0)
+        group.start_worker_aliveness_check(0.05, on_death="abort")
+        assert group.here() == [0, 1]
+        group.stop_worker_aliveness_check()
         group.start_worker_aliveness_check(0.05, on_death=on_death)
         with pytest.raises(ValueError, match="are being checked already"):
             group[:1].start_worker_aliveness_check(0.05)
-        assert group.here() == [0, 1]
         group.leave_later(1, 0.2)  # nobody waits for it
         assert seen.wait(30.0)
         assert (told[0][0].rank, told[0][0].method) == (1, None)
@@ -270,16 +274,8 @@ def test_a_check_notices_a_death_between_calls(make: Make) -> None:
     assert len(told) == 1
 
 
-def test_a_check_ends_with_its_group(make: Make) -> None:
-    with make(Mortal, 1) as group:
-        group.start_worker_aliveness_check(0.05)
-        group.stop_worker_aliveness_check()
-        group.start_worker_aliveness_check(0.05, on_death="abort")
-        assert group.here() == [0]
-        group.stop_worker_aliveness_check()
-        with pytest.raises(ValueError, match="on_death must be"):
-            group.start_worker_aliveness_check(on_death="shout")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="every_n_seconds must be more than 0"):
-            group.start_worker_aliveness_check(0.0)
-        group.start_worker_aliveness_check(0.05)
+def test_a_check_ends_with_its_group(group: WorkerGroup, make: Make) -> None:
+    group.start_worker_aliveness_check(0.05)
+    assert [thread for thread in threading.enumerate() if thread.name == "worker-aliveness"]
+    group.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "worker-aliveness"]

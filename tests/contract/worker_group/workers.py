@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from tensordict import TensorDict
@@ -76,27 +78,6 @@ class Calm(Worker):
         return TensorDict({"y": batch["x"] * 100 + self.rank}, batch_size=batch.batch_size)
 
 
-class Restless(Worker):
-    """Coroutine methods: calls on one rank interleave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = asyncio.Event()
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
-    async def wait_for_open(self) -> int:
-        await asyncio.wait_for(self.opened.wait(), 30.0)
-        return self.rank
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    async def open(self) -> None:
-        self.opened.set()
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def plain(self) -> int:
-        return self.rank
-
-
 class Mortal(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def leave(self, rank: int) -> int:
@@ -124,10 +105,11 @@ class Refusing(Worker):
 
 
 class Plain:
-    """No `Worker` at all; two such roles may live on one rank under prefixes."""
+    """No `Worker` at all; with coroutine methods, so that calls on one rank interleave."""
 
     def __init__(self, name: str = "plain") -> None:
         self.name = name
+        self.opened = asyncio.Event()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def greet(self, whom: str) -> str:
@@ -136,8 +118,14 @@ class Plain:
     def left_greet(self, whom: str) -> str:
         return f"left {whom}"
 
-    def pid(self) -> int:
-        return os.getpid()
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    async def wait_for_open(self) -> str:
+        await asyncio.wait_for(self.opened.wait(), 30.0)
+        return "open"
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    async def open(self) -> None:
+        self.opened.set()
 
 
 class Hiding(Worker):
@@ -148,3 +136,41 @@ class Hiding(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def execute_all(self) -> int:
         return 1
+
+
+class Reporter(Worker):
+    """Says what Ray knows of it, and takes rows."""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def title(self) -> str:
+        """What `ps`, and Ray's dashboard, show while it runs."""
+        return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def ray_facts(self) -> dict[str, Any]:
+        import ray
+
+        context = ray.get_runtime_context()
+        return {
+            "name": context.get_actor_name(),
+            "resources": context.get_assigned_resources(),
+            "node_id": context.get_node_id(),
+            "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "pid": os.getpid(),
+            "extra": os.environ.get("GROUP_TEST_EXTRA"),
+        }
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def plus_one(self, batch: TensorDict) -> TensorDict:
+        return TensorDict({"y": batch["x"] + 1}, batch_size=batch.batch_size)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def die(self, rank: int) -> None:
+        if self.rank == rank:
+            print("about to end", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(30.0)

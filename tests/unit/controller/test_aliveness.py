@@ -1,0 +1,103 @@
+"""What the controller is told of a rank that dies between calls, with ranks in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.worker_group.workers import Mortal
+from tests.support.nursery import Nursery
+from transferqueue.controller import LocalWorkerGroup, WorkerDiedError, WorkerGroupDeadError
+from transferqueue.controller.death_alarm import ALARM_SIGNAL
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def group() -> Iterator[LocalWorkerGroup]:
+    with LocalWorkerGroup(Mortal, 2) as group:
+        yield group
+
+
+def test_a_death_is_raised_in_a_sleeping_controller(group: LocalWorkerGroup) -> None:
+    group.start_worker_aliveness_check(0.02)
+    group.leave_later(1, 0.05)
+    with pytest.raises(WorkerDiedError, match=r"rank 1 .* died; the group is dead") as caught:
+        time.sleep(40.0)
+    assert (caught.value.rank, caught.value.method) == (1, None)
+    with pytest.raises(WorkerGroupDeadError, match="rank 1"):
+        group.here()
+
+
+def test_a_death_is_raised_in_a_controller_that_waits_for_a_lock(group: LocalWorkerGroup) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    group.start_worker_aliveness_check(0.02)
+    group.leave_later(0, 0.05)
+    with pytest.raises(WorkerDiedError, match="rank 0"):
+        lock.acquire(timeout=40.0)
+
+
+def test_a_death_that_a_call_raised_is_not_raised_again(group: LocalWorkerGroup) -> None:
+    group.start_worker_aliveness_check(0.02)
+    with pytest.raises(WorkerDiedError, match="during leave"):
+        group.leave(1)
+    time.sleep(0.2)
+
+
+def test_another_thread_is_told_at_its_next_call(group: LocalWorkerGroup) -> None:
+    told: list[BaseException] = []
+
+    def control() -> None:
+        group.start_worker_aliveness_check(0.02)
+        group.leave_later(1, 0.0)
+        while not group.is_dead:
+            time.sleep(0.01)
+        try:
+            group.here()
+        except WorkerGroupDeadError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=control)
+    thread.start()
+    thread.join()
+    assert len(told) == 1
+    time.sleep(0.1)  # nothing is raised here
+
+
+def test_a_handler_of_the_program_is_still_called(group: LocalWorkerGroup) -> None:
+    seen: list[int] = []
+    before = signal.signal(ALARM_SIGNAL, lambda number, frame: seen.append(number))
+    try:
+        group.start_worker_aliveness_check(0.02)
+        signal.raise_signal(ALARM_SIGNAL)
+        assert seen == [ALARM_SIGNAL]
+    finally:
+        signal.signal(ALARM_SIGNAL, before)
+
+
+def test_a_check_does_not_keep_a_group_alive() -> None:
+    group = LocalWorkerGroup(Mortal, 1)
+    group.start_worker_aliveness_check(0.02)
+    del group
+    deadline = time.monotonic() + 20.0
+    while any(thread.name == "worker-aliveness" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def be_aborted(pipe: Any) -> None:
+    group = LocalWorkerGroup(Mortal, 2)
+    group.start_worker_aliveness_check(0.02, on_death="abort")
+    group.leave_later(1, 0.0)
+    time.sleep(40.0)
+
+
+def test_abort_ends_the_controller_with_sigabrt() -> None:
+    with Nursery() as nursery:
+        assert nursery.run(be_aborted) == -signal.SIGABRT
