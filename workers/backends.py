@@ -29,7 +29,7 @@ def default_backend() -> str:
     """gloo for CPU tensors and, where there is an accelerator, its library for that: ``"cpu:gloo,cuda:nccl"``."""
     device = accelerator()
     if device is None:
-        return "cpu:gloo"
+        return "gloo"
     backend = dict(_DEVICE_BACKENDS)[device]
     return f"cpu:gloo,{device}:{backend if _is_built(backend) else 'gloo'}"
 

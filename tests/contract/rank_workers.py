@@ -13,6 +13,8 @@ from transferqueue.workers import (
     Dispatch,
     Execute,
     Worker,
+    destroy_process_group,
+    init_process_group,
     initialize_global_process_group_ray,
     make_mesh,
     register,
@@ -85,6 +87,30 @@ class Member(Worker):
         assert total.item() == world_size
         dist.all_reduce(torch.ones(1))
         return list(self.weights.tolist())
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def rejoin(self, init_method: str | None) -> float:
+        """Leaves the default group and joins a new one."""
+        destroy_process_group()
+        if init_method is not None:
+            os.environ["DIST_INIT_METHOD"] = init_method
+        init_process_group("gloo", timeout_s=60.0)
+        total = torch.tensor([float(self.rank + 1)])
+        dist.all_reduce(total)
+        return total.item()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    def pass_on(self, master: tuple[str, str], first_rank: int, world_size: int) -> float:
+        """A number goes from rank to rank of a new group, each adding one."""
+        rank, number = first_rank + self.rank, torch.zeros(1)
+        with stateless_init_process_group(*master, rank, world_size) as group:
+            if rank > 0:
+                group.recv(number, src=rank - 1)
+            number += 1
+            if rank < world_size - 1:
+                group.send(number, dst=rank + 1)
+            group.barrier()
+        return number.item()
 
     def _ranks(self) -> list[int]:
         return [dist.get_rank(), dist.get_world_size()]

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,18 @@ def test_process_groups_and_weights_between_them(trainers: RayWorkerGroup, rollo
         master = trainers.meeting_point()
         sent, received = trainers.sync_weights(master, 0, 4), rollouts.sync_weights(master, 2, 4)
         assert sent.get() + received.get() == [[1.0, 2.0, 3.0]] * 4
+
+
+def test_a_number_goes_through_both_groups(trainers: RayWorkerGroup, rollouts: RayWorkerGroup) -> None:
+    master = rollouts.meeting_point()  # rank 0 may be of either group
+    first, second = rollouts.pass_on(master, 0, 4), trainers.pass_on(master, 2, 4)
+    assert first.get() + second.get() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_ranks_leave_their_process_group_and_join_another(trainers: RayWorkerGroup, tmp_path: Path) -> None:
+    assert trainers.rejoin(None) == trainers.rejoin(None) == [3.0, 3.0]
+    assert trainers.rejoin(f"file://{tmp_path}/meeting") == [3.0, 3.0]
+    assert (tmp_path / "meeting").exists()
 
 
 def test_functions_run_on_ranks(trainers: RayWorkerGroup) -> None:

@@ -9,7 +9,7 @@ class Seer:
     """Tells what it sees of the machine."""
 
     def place(self) -> dict[str, str]:
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "WG_RANK_NODES")
         return {name: os.environ.get(name, "") for name in names}
 
     def devices(self) -> str:

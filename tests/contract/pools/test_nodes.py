@@ -17,6 +17,7 @@ from transferqueue.controller import (
     ResourcePoolManager,
     split_resource_pool,
 )
+from transferqueue.workers import RankNodes
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -71,6 +72,8 @@ def test_ranks_on_unequal_nodes_see_their_place_and_their_own_devices(sizes: dic
     seen = [(node, rank["CUDA_VISIBLE_DEVICES"]) for node, rank in zip(nodes, ranks, strict=True)]
     assert len(set(seen)) == 3
     assert all(device for _, device in seen)
+    tables = [RankNodes.from_text(rank["WG_RANK_NODES"]) for rank in ranks]
+    assert [[node.node_id for node in table.values()] for table in tables] == [nodes] * 3
 
 
 def test_feasibility_is_decided_node_by_node(sizes: dict[str, int]) -> None:
