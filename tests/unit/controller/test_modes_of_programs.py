@@ -287,6 +287,21 @@ def test_places_are_asked_for_once() -> None:
             group.get_megatron_rank_info(8)
 
 
+def test_a_class_that_does_not_tell_its_place_is_named() -> None:
+    class Elsewhere(Worker):
+        @register(dispatch_mode=Dispatch.MEGATRON_COMPUTE)
+        def listed(self, value: Any) -> Any:
+            return value
+
+    with (
+        LocalWorkerGroup(Elsewhere, 2) as group,
+        pytest.raises(
+            DispatchError, match=r"listed: a Megatron .* Elsewhere has no get_megatron_rank_info and no get_m"
+        ),
+    ):
+        group.listed([1, 2])
+
+
 def test_a_mode_is_a_dict_that_does_not_change() -> None:
     mode = make_nd_compute_dataproto_dispatch_fn("actor")
     assert isinstance(mode, dict)
