@@ -47,6 +47,8 @@ for _type in (BatchMeta, KVBatchMeta):
 
 
 def _drop_rows(batch: TensorDictBase, padded_rows: int, added: int) -> TensorDictBase:
+    if added and added == padded_rows:
+        return take_batch(batch, 0, 0)
     if not added or batch_rows(batch) != padded_rows:  # not row for row what was sent
         return batch
     return take_batch(batch, 0, padded_rows - added)
@@ -83,6 +85,8 @@ def _pad_proto(data: DataProto, divisor: int) -> tuple[DataProto, int]:
 
 
 def _drop_proto(data: DataProto, padded_rows: int, added: int) -> DataProto:
+    if added and added == padded_rows:
+        return DataProto()  # its metrics are of pads, too
     if not added or len(data) != padded_rows:
         return data
     return _take_proto(data, 0, padded_rows - added)

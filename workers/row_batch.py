@@ -30,7 +30,8 @@ class RowBatchKind:
         join: the rows of several batches in order; `SchemaMismatchError` where they do not fit.
         pad: ``(batch, divisor)`` -> the batch with its last row repeated up to a multiple, and the rows added.
         drop: ``(batch, padded_rows, added)`` -> a joined result without pads: those that are flagged, or the last
-            `added` of a result that still has `padded_rows`.
+            `added` of a result that still has `padded_rows`. Where these are the same, nothing of it is real: no rows,
+            and no batch-wide values that a join would count.
         take: ``(batch, start, stop)`` -> these rows.
         wants_padding: whether the batch itself asks to be padded; None for a kind that cannot.
     """

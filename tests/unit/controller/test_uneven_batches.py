@@ -244,6 +244,10 @@ class Protos(Worker):
     def never(self, data: DataProto) -> DataProto:
         return self._doubled(data)
 
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def metrics_alone(self, data: DataProto) -> DataProto:
+        return DataProto(meta_info={"metrics": {"rank": self.rank}})
+
     @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC)
     def count(self, data: DataProto) -> int:
         return len(data)
@@ -269,6 +273,14 @@ def test_a_data_proto_asks_for_padding_by_itself(method: str, count: int, auto_p
             else:
                 assert sum(sizes) == count * (1 if method == "dp" else 2)
         assert (len(data), data.batch["x"].tolist()) == (count, list(range(count)))
+
+
+def test_metrics_of_pads_alone_are_in_no_meta_info() -> None:
+    with LocalWorkerGroup(Protos, 4) as ranks:
+        for method in (ranks.dp, ranks.metrics_alone):
+            assert method(proto(5, auto_padding=True)).meta_info == {"metrics": {"rank": [0, 1, 2]}}
+            assert method(proto(5)).meta_info == {"metrics": {"rank": [0, 1, 2, 3]}}
+        assert ranks.mesh(proto(1, auto_padding=True)).meta_info == {"metrics": {"rank": [0]}}
 
 
 def test_what_a_data_proto_asks_for_is_only_for_who_does_not_say() -> None:
