@@ -42,7 +42,7 @@ class FramedMethod:
         if frame is None:
             return None
         self._signature.bind(*args, **kwargs)
-        payload = _shared(frame, len(self._framed))
+        payload = _put(frame) if len(self._framed) > 1 and len(frame) > SHARE_ABOVE_NBYTES else frame
         return SentCalls([call.remote(payload) for call in self._framed], [True] * len(self._framed))
 
     def _send_pieces(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls:
@@ -57,16 +57,16 @@ class FramedMethod:
         for (mine, named), key, framed, direct in zip(arguments, same, self._framed, self._direct, strict=True):
             if key not in made:
                 frame = writer.frame(mine, named)
-                made[key] = None if frame is None else _shared(frame, same.count(key))
+                large = frame is not None and len(frame) > SHARE_ABOVE_NBYTES
+                made[key] = _put(frame) if large and same.count(key) > 1 else frame
             payload = made[key]
             sent.refs.append(direct.remote(*mine, **named) if payload is None else framed.remote(payload))
             sent.framed.append(payload is not None)
         return sent
 
 
-def _shared(frame: bytes, ranks: int) -> Any:
-    """What is sent to each of `ranks` ranks: a large frame goes into the object store once."""
-    return require_ray("RayWorkerGroup").put(frame) if ranks > 1 and len(frame) > SHARE_ABOVE_NBYTES else frame
+def _put(frame: bytes | None) -> Any:
+    return require_ray("RayWorkerGroup").put(frame)
 
 
 @dataclass(frozen=True)

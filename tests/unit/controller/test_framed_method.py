@@ -109,6 +109,20 @@ def test_a_large_one_is_put_once(actors: list[FakeActor], monkeypatch: pytest.Mo
     assert sent.outputs(sent.refs) == [scattered] * 2
 
 
+def test_a_large_one_is_put_once_for_the_ranks_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = [FakeActor() for _ in range(5)]
+    stored: list[bytes] = []
+    monkeypatch.setattr(framed_method, "_put", lambda frame: stored.append(frame) or frame)
+    large = [BatchMeta(np.random.default_rng(seed).permutation(1 << 17), "train") for seed in range(3)]
+    shards = PerRank([large[0], large[0], large[1], large[1], large[2]])
+    sent = FramedMethod(Mine, "same", actors).send([shards], {})
+    assert sent is not None
+    assert len(stored) == 2, "what one rank alone gets goes with its call"
+    assert sent.outputs(sent.refs) == list(shards)
+    assert actors[0].sent[0][1][0] is actors[1].sent[0][1][0]
+    assert actors[1].sent[0][1][0] is not actors[2].sent[0][1][0]
+
+
 def test_a_rank_whose_piece_fits_no_frame_is_called_as_ray_does(actors: list[FakeActor]) -> None:
     odd = rows(2, tensor=torch.ones(2))
     sent = FramedMethod(Mine, "same", actors).send([PerRank([rows(), odd])], {})
