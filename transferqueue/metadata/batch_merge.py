@@ -9,6 +9,7 @@ import numpy as np
 
 from transferqueue.errors import SchemaMismatchError, name_some
 from transferqueue.metadata.batch_rows import common_session, concat_partitions
+from transferqueue.metadata.batch_state import is_plain, ready_rows
 from transferqueue.metadata.copying import copy_info, copy_row_dicts
 from transferqueue.metadata.extra_info import OnConflict, Reduction, merge_extra_info, values_equal
 from transferqueue.metadata.field_schema import FieldSchema
@@ -73,6 +74,14 @@ def concat(
 ) -> Batch:
     """See `BatchMeta.concat`."""
     listed = list(pieces)
+    if listed and _differ_in_rows_only(listed):
+        # What a group collects from its ranks, mostly; its process was just woken, so that every line runs cold.
+        indexes = np.concatenate([piece._indexes for piece in listed])
+        indexes.flags.writeable = False
+        first = listed[0]
+        plain = ready_rows(cls, indexes, first._partition_names[0], dict(first._schemas), first.session)
+        plain._status_fill = first._status_fill
+        return plain
     session = common_session([piece.session for piece in listed], "BatchMeta.concat")
     filled = [piece for piece in listed if piece.size]
     # Of pieces that are all empty the schema and extra_info are kept, so that split and join of no rows loses nothing.
@@ -102,6 +111,20 @@ def concat(
     new._custom_meta = _concat_row_dicts([piece._custom_meta for piece in used], sizes)
     new._backend_meta = _concat_row_dicts([piece._backend_meta for piece in used], sizes)
     return new
+
+
+def _differ_in_rows_only(pieces: Sequence[BatchMeta]) -> bool:
+    """Whether the pieces are rows of one partition, all with the same fields in the same state, and nothing else."""
+    first = pieces[0]
+    return all(
+        len(piece._indexes) > 0
+        and is_plain(piece)
+        and piece._status_fill == first._status_fill
+        and piece.session == first.session
+        and piece._partition_names == first._partition_names
+        and piece._schemas == first._schemas
+        for piece in pieces
+    )
 
 
 def equal(left: BatchMeta, right: BatchMeta) -> bool:

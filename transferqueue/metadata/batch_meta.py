@@ -329,9 +329,16 @@ class BatchMeta(BatchFields, UserInfo):
     # Internals
 
     def _take(self, selection: slice | NDArray[np.int64], *, with_info: bool = True) -> Self:
+        indexes = self._indexes[selection]
+        indexes.flags.writeable = False
+        if batch_state.is_plain(self):  # mostly, where a group splits a batch
+            piece = batch_state.ready_rows(
+                type(self), indexes, self._partition_names[0], dict(self._schemas), self.session
+            )
+            piece._status_fill = self._status_fill
+            return piece
         new = object.__new__(type(self))
-        new._indexes = self._indexes[selection]
-        new._indexes.flags.writeable = False
+        new._indexes = indexes
         new._index_list = new._partition_list = None
         new._partition_names, new._partition_codes = take_partitions(
             self._partition_names, self._partition_codes, selection

@@ -80,6 +80,20 @@ def ready_rows(
     return new
 
 
+def is_plain(batch: BatchState) -> bool:
+    """Whether all rows are of one partition and in one state, with nothing said of single rows or of the whole."""
+    return (
+        len(batch._partition_names) == 1
+        and batch._partition_codes is None
+        and batch._status is None
+        and batch._pads is None
+        and batch._custom_meta is None
+        and batch._backend_meta is None
+        and not batch._extra_info
+        and not batch._row_shapes
+    )
+
+
 def checked_schemas(schemas: Mapping[str, AnySchema], size: int) -> tuple[dict[str, FieldSchema], dict[str, RowShapes]]:
     """(field -> `FieldSchema`, field -> row shapes where they were given)."""
     plain = {name: FieldSchema.of(schema) for name, schema in schemas.items()}
