@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.controller.errors import InsufficientResourcesError
 from transferqueue.controller.pools.bundle import Bundle
 from transferqueue.controller.pools.cluster_nodes import address_order, amounts
-from transferqueue.controller.pools.placement import places_of
+from transferqueue.controller.pools.placement import placement_states, places_of
 from transferqueue.controller.pools.pool_request import PoolRequest
 from transferqueue.controller.pools.resource_pool import ResourcePool
 from transferqueue.workers.ray_runtime import require_ray
@@ -32,7 +32,8 @@ def existing_request(
     found = [ray.util.get_placement_group(group) if isinstance(group, str) else group for group in groups]
     if not found or len({group.id for group in found}) < len(found):
         raise ValueError(f"a pool needs placement groups, each of them once; got {[_name(group) for group in found]}")
-    gone = [_name(group) for group in found if ray.util.placement_group_table(group)["state"] == "REMOVED"]
+    states = placement_states(found)
+    gone = [_name(group) for group, state in zip(found, states, strict=True) if state == "REMOVED"]
     if gone:
         raise ValueError(f"placement groups {gone} were removed: their room is gone")
     there = [len(group.bundle_specs) for group in found]

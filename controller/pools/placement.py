@@ -47,13 +47,29 @@ def place_ranks(plan: Plan, timeout_s: float) -> list[list[RankPlace]]:
 
 def places_of(group: Any) -> list[RankPlace]:
     """The bundles of a placement group that is ready, by node address where they lie on several nodes."""
-    ray = require_ray("RayResourcePool")
-    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
-    nodes = ray.util.placement_group_table(group)["bundles_to_node_id"]
-    places = [RankPlace(group, index, nodes[index], addresses[nodes[index]]) for index in sorted(nodes)]
+    places = _bundles(group)
     # Nodes of one address (several on one machine) still keep their bundles together.
     first = {place.node_id: place.bundle_index for place in reversed(places)}
     return sorted(places, key=lambda place: (address_order(place.node_ip), first[place.node_id], place.bundle_index))
+
+
+def moved(places: Sequence[RankPlace]) -> list[RankPlace]:
+    """The same bundles of one placement group, in the same order, on the nodes where they are now."""
+    now = {place.bundle_index: place for place in _bundles(places[0].placement_group)}
+    return [now[place.bundle_index] for place in places]
+
+
+def placement_states(groups: Sequence[Any]) -> list[str]:
+    """Ray's state of each placement group; ``"REMOVED"`` also for one that the cluster does not know."""
+    table = require_ray("RayResourcePool").util.placement_group_table()
+    return [table.get(group.id.hex(), {}).get("state", "REMOVED") for group in groups]
+
+
+def _bundles(group: Any) -> list[RankPlace]:
+    ray = require_ray("RayResourcePool")
+    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    nodes = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    return [RankPlace(group, index, nodes[index], addresses[nodes[index]]) for index in sorted(nodes)]
 
 
 def remove_groups(groups: Iterable[Any]) -> None:

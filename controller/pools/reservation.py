@@ -11,7 +11,7 @@ from typing import Any
 from transferqueue.controller.errors import PoolSharedOutError
 from transferqueue.controller.pools.bundle import Bundle
 from transferqueue.controller.pools.bundle_users import BundleUsers
-from transferqueue.controller.pools.placement import place_ranks, places_of, remove_groups
+from transferqueue.controller.pools.placement import moved, place_ranks, placement_states, places_of, remove_groups
 from transferqueue.controller.pools.placement_wait import wait_until_ready
 from transferqueue.controller.pools.pool_request import PoolRequest
 from transferqueue.controller.pools.rank_place import RankPlace
@@ -78,6 +78,7 @@ class Reservation:
         `PoolSharedOutError` when as many do already as a bundle has room for.
         """
         with self._lock:
+            self._follow_the_cluster()
             places = self.places(strategy, keep=False)
             for number in numbers:
                 self._check_room(number, places[number], user, name)
@@ -125,6 +126,19 @@ class Reservation:
     def devices_of(self, number: int) -> tuple[str, ...]:
         """What `note_devices` was told; empty when no group has run there."""
         return self._devices.get(number, ())
+
+    def _follow_the_cluster(self) -> None:
+        """What is reserved may have been removed behind our back, or moved to other nodes when one was lost."""
+        if self._entries is None:
+            return
+        groups = [places[0].placement_group for places in self._entries]
+        states = placement_states(groups)
+        if "REMOVED" in states:
+            self.remove()  # the next use reserves anew; groups that ran there are dead
+            return
+        if any(state != "CREATED" for state in states):
+            wait_until_ready(self.request.plan(self._strategy), groups, self.request.timeout_s)
+        self._entries = [moved(places) for places in self._entries]
 
     def _check_room(self, number: int, place: RankPlace, user: object, name: str) -> None:
         users = self.users.of(number, but=user)

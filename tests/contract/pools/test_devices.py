@@ -78,7 +78,9 @@ def test_three_groups_see_the_same_devices_and_a_fourth_does_not_start(ray: Any)
         assert "max_colocate_count=3" in str(why.value)
         assert "Bundle 0 of pool 'shared'" in str(why.value)
         assert "is used by Seer, Seer, Blind" in str(why.value)
+        assert states(ray, "shared") == ["CREATED"]
     finally:
+        pool.remove()  # ends all processes at once
         for group in groups:
             group.close()
     assert states(ray, "shared") == ["REMOVED"]
@@ -341,6 +343,17 @@ def test_a_pool_that_is_sent_is_the_same_room(ray: Any) -> None:
     part_there.acquire(users[1])
     with pytest.raises(PoolSharedOutError):
         part_there.acquire(users[2])
+    pool.remove()
+
+
+def test_room_that_was_removed_behind_the_pools_back_is_reserved_anew(ray: Any) -> None:
+    pool = RayResourcePool([1], max_colocate_count=1, name_prefix="behind")
+    [group] = pool.get_placement_groups()
+    ray.util.remove_placement_group(group)
+    user = User()
+    [place] = pool.acquire(user)
+    assert place.placement_group != group
+    assert states(ray, "behind") == ["CREATED", "REMOVED"]
     pool.remove()
 
 

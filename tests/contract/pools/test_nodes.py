@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,20 +25,37 @@ from transferqueue.workers import RankNodes
 pytestmark = pytest.mark.timeout(120)
 
 
+class User:
+    """Stands for a group where no process is needed."""
+
+
+@dataclass
+class Nodes:
+    """GPUs by node id: a node of 2 and one of 4, `large`."""
+
+    sizes: dict[str, int]
+    cluster: Any
+    large: Any
+
+
 @pytest.fixture(scope="module")
-def sizes() -> Iterator[dict[str, int]]:
-    """GPUs by node id: a node of 2 and one of 4."""
+def nodes() -> Iterator[Nodes]:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 12, "num_gpus": 2, "include_dashboard": False})
-    cluster.add_node(num_cpus=12, num_gpus=4)
+    large = cluster.add_node(num_cpus=12, num_gpus=4)
     ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-    yield {node["NodeID"]: int(node["Resources"]["GPU"]) for node in ray.nodes()}
+    yield Nodes({node["NodeID"]: int(node["Resources"]["GPU"]) for node in ray.nodes()}, cluster, large)
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture
+def sizes(nodes: Nodes) -> dict[str, int]:
+    return nodes.sizes
 
 
 def test_field_case_107_unequal_nodes_have_right_local_ranks_and_sizes(sizes: dict[str, int]) -> None:
@@ -56,24 +76,20 @@ def test_field_case_107_unequal_nodes_have_right_local_ranks_and_sizes(sizes: di
     pool.remove()
 
 
-def test_ranks_on_unequal_nodes_see_their_place_and_their_own_devices(sizes: dict[str, int]) -> None:
-    pool = RayResourcePool([2, 1], max_colocate_count=1)
-    # Who comes first takes the larger node, so that the entries of the pool have to share what is left.
-    taken = RayResourcePool([3], max_colocate_count=1)
-    taken.places()
-    with RayWorkerGroup(pool, RayClassWithInitArgs(Seer)) as group:
+def test_a_group_on_a_part_that_lies_across_nodes(sizes: dict[str, int]) -> None:
+    pool = RayResourcePool([4, 2], max_colocate_count=1)
+    _, across, _ = split_resource_pool(pool, [3, 2, 1])
+    with RayWorkerGroup(across, RayClassWithInitArgs(Seer)) as group:
         ranks = group.execute_all_sync("place")
-        nodes = [place.node_id for place in pool.places()]
-    taken.remove()
-    assert [rank["RANK"] for rank in ranks] == ["0", "1", "2"]
-    assert {rank["WORLD_SIZE"] for rank in ranks} == {"3"}
-    assert nodes[0] == nodes[1] != nodes[2]
-    assert [(rank["LOCAL_RANK"], rank["LOCAL_WORLD_SIZE"]) for rank in ranks] == [("0", "2"), ("1", "2"), ("0", "1")]
-    seen = [(node, rank["CUDA_VISIBLE_DEVICES"]) for node, rank in zip(nodes, ranks, strict=True)]
-    assert len(set(seen)) == 3
-    assert all(device for _, device in seen)
+        assert pool.is_reserved
+        nodes = [place.node_id for place in across.places()]
+    assert [sizes[node] for node in nodes] == [4, 2]
+    assert not pool.is_reserved
+    assert [(rank["RANK"], rank["WORLD_SIZE"]) for rank in ranks] == [("0", "2"), ("1", "2")]
+    assert [(rank["LOCAL_RANK"], rank["LOCAL_WORLD_SIZE"]) for rank in ranks] == [("0", "1"), ("0", "1")]
+    assert all(rank["CUDA_VISIBLE_DEVICES"] in {"0", "1", "2", "3"} for rank in ranks)
     tables = [RankNodes.from_text(rank["WG_RANK_NODES"]) for rank in ranks]
-    assert [[node.node_id for node in table.values()] for table in tables] == [nodes] * 3
+    assert [[node.node_id for node in table.values()] for table in tables] == [nodes] * 2
 
 
 def test_feasibility_is_decided_node_by_node(sizes: dict[str, int]) -> None:
@@ -105,3 +121,27 @@ def test_the_node_that_is_nearest_to_having_room_is_named(sizes: dict[str, int])
     with pytest.raises(InsufficientResourcesError, match=r"bundle 3 of entry 0 .* on any node: .*; .*GPU 4 \(free 1\)"):
         RayResourcePool([4], max_colocate_count=1, name_prefix="late", timeout_s=1.0).places("PACK")
     holder.remove()
+
+
+def test_room_that_moved_to_another_node_is_found_there(nodes: Nodes) -> None:
+    """Last: it loses a node."""
+    import ray
+
+    pool = RayResourcePool([2], max_colocate_count=1, name_prefix="moving", timeout_s=60.0)
+    holder = RayResourcePool([2], max_colocate_count=1, name_prefix="holder")
+    while nodes.sizes[pool.places()[0].node_id] != 4:  # where Ray put it is Ray's choice
+        holder.places()
+        pool.remove()
+    holder.remove()
+    user, another = User(), User()
+    pool.acquire(user)
+    nodes.cluster.remove_node(nodes.large)
+    deadline_s = time.monotonic() + 30.0
+    while any(node["Alive"] for node in ray.nodes() if nodes.sizes[node["NodeID"]] == 4):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    pool.release(user)
+    found = pool.acquire(another)
+    assert [nodes.sizes[place.node_id] for place in found] == [2, 2]
+    assert [place.bundle_index for place in found] == [0, 1]
+    pool.remove()
