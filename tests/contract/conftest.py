@@ -20,6 +20,6 @@ def ray_cluster() -> Iterator[Any]:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray would start a worker per CPU ahead, none of which a rank could use: ranks have environments of their own.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    ray.init(num_cpus=160, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    ray.init(address="local", num_cpus=160, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     yield ray
     ray.shutdown()

@@ -23,7 +23,14 @@ def gpus() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    ray.init(num_cpus=40, num_gpus=8, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    ray.init(
+        address="local",
+        num_cpus=40,
+        num_gpus=8,
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
     yield ray
     ray.shutdown()
 

@@ -13,6 +13,6 @@ def ray_cluster() -> Iterator[Any]:
     """One local Ray cluster for the modules of this folder."""
     ray = pytest.importorskip("ray")
     os.environ.setdefault("RAY_worker_niceness", "0")
-    ray.init(num_cpus=32, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    ray.init(address="local", num_cpus=32, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     yield ray
     ray.shutdown()

@@ -51,7 +51,7 @@ def main():
         said["patched"] = transfer_queue.interface.kv_list()
     said["pickled"] = pickle.loads(pickle.dumps(BatchMeta)) is tq.BatchMeta
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     tq.init({"transferqueue": {"storage": {"size": "64MiB"}}})
     metadata = tq.kv_put("k", "p", {"x": torch.ones(2)}, {"n": 1})
 

@@ -20,7 +20,7 @@ def ray_cluster() -> Iterator[Any]:
     import ray
 
     os.environ.setdefault("RAY_worker_niceness", "0")
-    ray.init(num_cpus=16, include_dashboard=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=16, include_dashboard=False, logging_level=logging.ERROR)
     yield ray
     ray.shutdown()
 

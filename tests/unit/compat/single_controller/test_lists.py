@@ -62,6 +62,7 @@ NAMES = {
         "DistRankInfo",
         "Execute",
         "Worker",
+        "WorkerHelper",
         "register",
     ],
     "base.worker_group": [
