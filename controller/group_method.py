@@ -110,11 +110,13 @@ class GroupMethod:
                 DataProtoConfig.auto_padding if group.auto_padding is None else group.auto_padding
             )
         if pads:
+            args, kwargs = materialized(args, kwargs)  # how many rows are missing is known only then
             shards = row_shards(group)
             own = range(group.world_size) if shards == group.world_size else ()
             shard_of_rank = mode.shard_of_rank(group) if mode.shard_of_rank else own
             return padded_arguments(args, kwargs, shards, shard_of_rank)
         if (self._registration.uneven or group.uneven) == "error":
+            args, kwargs = materialized(args, kwargs)
             refuse_uneven(args, kwargs, row_shards(group))
         return args, kwargs, _NO_PADDING
 

@@ -203,6 +203,24 @@ def test_futures_keep_the_removal() -> None:
         assert seen(ranks) == [2, 2, 2, 2]
 
 
+def test_a_future_is_waited_for_where_its_rows_must_be_known() -> None:
+    class Chained(Shards):
+        @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, materialize_futures=False, auto_padding=True)
+        def padded(self, batch: TensorDict) -> TensorDict:
+            self.seen.append(len(batch))
+            return TensorDict({"z": batch["y"] + 1}, batch.batch_size)
+
+        @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO, materialize_futures=False, uneven="error")
+        def even(self, batch: TensorDict) -> TensorDict:
+            return batch
+
+    with LocalWorkerGroup(Chained, 4) as ranks:
+        assert ranks.padded(ranks.padded_later(batch(5)))["z"].tolist() == [1, 3, 5, 7, 9]
+        assert seen(ranks) == [2, 2, 2, 2]
+        with pytest.raises(DispatchError, match="5 rows"):
+            ranks.even(ranks.padded_later(batch(5)))
+
+
 def test_who_decides_about_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     with group() as ranks:
         ranks.dp(batch(5))
