@@ -10,6 +10,7 @@ from typing import Any
 
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.controller.death_report import death_of
+from transferqueue.controller.describe.rank_report import RankReport, rank_report
 from transferqueue.controller.errors import WorkerDiedError, WorkerError, WorkerGroupDeadError, worker_error
 from transferqueue.controller.local_rank import LocalRank, RankExit
 from transferqueue.controller.rank_facts import RankFacts, RankState
@@ -72,6 +73,11 @@ class LocalRanks(RankSet):
 
     def states(self) -> list[RankState]:
         return [RankState("dead", local.exit_text) if local.exit_text else RankState("alive") for local in self.local]
+
+    def reports(self, positions: Sequence[int], role: str | None, timeout_s: float) -> dict[int, RankReport]:
+        # Read here and not by the rank's thread, which may be busy.
+        local = self.local
+        return {position: rank_report(local[position].worker, role) for position in (positions if local else ())}
 
     def stop(self) -> None:
         """Calls that run go on to their end (a thread cannot be ended from outside); their results are still there."""

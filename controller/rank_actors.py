@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transferqueue.controller.actor_names import new_prefix
@@ -10,9 +11,13 @@ from transferqueue.controller.actor_start import GroupStart
 from transferqueue.controller.actor_states import actor_states
 from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
 from transferqueue.controller.collect import gather
+from transferqueue.controller.describe.rank_report import RankReport, rank_report
+from transferqueue.controller.describe.rank_reports import Key, RankReports
+from transferqueue.controller.describe.running_calls import running_calls
 from transferqueue.controller.detached_actors import DetachedActors
 from transferqueue.controller.errors import WorkerDiedError
 from transferqueue.controller.pools.placement import remove_groups
+from transferqueue.controller.pools.pool_facts import PoolFacts
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
@@ -46,7 +51,8 @@ class RankActors(RankSet):
         super().__init__(ranks)
         self._ray = require_ray("RayWorkerGroup")
         self.handles = list(handles)
-        self.master = master
+        self._master = master
+        self._reports = RankReports()
         self.pool = pool
         self.names = list(names)
         self._placement_groups = list(placement_groups)
@@ -89,7 +95,7 @@ class RankActors(RankSet):
             start.create_actors()
             actors.names = start.names
             actors.ranks = start.run()
-            actors.master = start.master
+            actors._master = start.master
         except BaseException:
             actors.stop()
             raise
@@ -99,6 +105,10 @@ class RankActors(RankSet):
     def attach(cls, found: DetachedActors) -> RankActors:
         """Actors that another program started, whom no view owns, so that only `kill` ends them."""
         return cls(found.handles, found.ranks, found.master, None, found.names, found.placement_groups)
+
+    @property
+    def master(self) -> tuple[str, str]:
+        return self._master
 
     def wait(
         self, refs: Sequence[Any], ranks: Sequence[RankFacts], method: str, timeout_s: float | None = None
@@ -120,6 +130,24 @@ class RankActors(RankSet):
         self.stop()
         if self.pool is None:
             remove_groups(self._placement_groups)
+
+    def reports(self, positions: Sequence[int], role: str | None, timeout_s: float) -> dict[int, RankReport]:
+        handles = self.handles
+        asks: dict[Key, Callable[[], Any]] = {
+            # By Ray's own way to run a function in an actor: it may be any actor, of another program too.
+            (position, role): functools.partial(handles[position].__ray_call__.remote, rank_report, role)
+            for position in (positions if handles else ())
+        }
+        return {position: report for (position, _), report in self._reports.ask(asks, timeout_s).items()}
+
+    def earlier_report(self, position: int, role: str | None) -> tuple[float, RankReport] | None:
+        return self._reports.earlier((position, role))
+
+    def running(self, positions: Sequence[int]) -> dict[int, str]:
+        return running_calls({position: self.ranks[position] for position in positions}) if positions else {}
+
+    def pool_facts(self) -> PoolFacts | None:
+        return self.pool.facts() if self.pool is not None else None
 
     def stop(self) -> None:
         grace_s = DEAD_GROUP_GRACE_S if self.death is not None else GRACE_S

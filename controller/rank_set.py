@@ -12,6 +12,8 @@ from transferqueue.controller.rank_facts import RankFacts, RankState
 
 if TYPE_CHECKING:
     from transferqueue.controller.aliveness import AlivenessCheck
+    from transferqueue.controller.describe.rank_report import RankReport
+    from transferqueue.controller.pools.pool_facts import PoolFacts
 
 
 class RankSet(ABC):
@@ -25,6 +27,8 @@ class RankSet(ABC):
 
     def __init__(self, ranks: Sequence[RankFacts]) -> None:
         self.ranks = list(ranks)
+        self.names: list[str] = []
+        """What the actors are called in the cluster; empty where there are none."""
         self.death: WorkerDiedError | None = None
         """The first death that was noticed."""
         self.is_death_told = False
@@ -75,6 +79,28 @@ class RankSet(ABC):
     @abstractmethod
     def states(self) -> list[RankState]:
         """Which ranks live, in rank order; one query for all of them."""
+
+    @property
+    def master(self) -> tuple[str, str] | None:
+        """Address and port of the rendezvous; None where there is none."""
+        return None
+
+    @abstractmethod
+    def reports(self, positions: Sequence[int], role: str | None, timeout_s: float) -> dict[int, RankReport]:
+        """What ranks say of themselves, by position; those that say nothing within `timeout_s` are left out. With
+        `role`, on the meshes of that role of colocated workers."""
+
+    def earlier_report(self, position: int, role: str | None) -> tuple[float, RankReport] | None:
+        """The age in seconds of what a rank said last, and that; None when it never said anything."""
+        return None
+
+    def running(self, positions: Sequence[int]) -> dict[int, str]:
+        """By position, the method that a rank is running, as seen without its help; those not seen are left out."""
+        return {}
+
+    def pool_facts(self) -> PoolFacts | None:
+        """What the ranks run in; None for ranks that are in no pool of this program."""
+        return None
 
     @abstractmethod
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.aliveness import AlivenessCheck, OnDeath, wait_until_alive
 from transferqueue.controller.colocated.role_groups import RoleGroups
+from transferqueue.controller.describe.describing import Describing
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
 from transferqueue.controller.megatron_info import MegatronInfo
@@ -29,7 +30,7 @@ def _same(name: str) -> str:
     return name
 
 
-class WorkerGroup(RoleGroups, MegatronInfo, ABC):
+class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
     """Ranks that run one worker class. Its registered methods appear on the group as `GroupMethod`s.
 
     A group is a view of a `RankSet`: some of its ranks, the class whose methods the group shows, and what these are

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.colocated.colocated_worker import ColocatedWorker
 from transferqueue.controller.colocated.errors import RoleNotFoundError
 from transferqueue.controller.colocated.fused_worker import FusedWorker
-from transferqueue.controller.colocated.role_routes import role_and_method, route_name
+from transferqueue.controller.colocated.role_routes import RoleRoute, role_and_method
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,7 +62,7 @@ class RoleGroups:
         classes = self._role_classes()
         if role not in classes:
             raise RoleNotFoundError.of(role, classes)
-        return self.view(classes[role], functools.partial(route_name, role))
+        return self.view(classes[role], RoleRoute(role))
 
     def _role_method(self, name: str) -> Any:
         """The method of a role by its prefixed name, on a group of that role, whose meshes it is about. None: there is

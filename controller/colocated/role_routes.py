@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +24,16 @@ _ROLE_AND_METHOD = "_tq_role_and_method"
 def route_name(role: str, method: str) -> str:
     """The name of a role's method on the actor."""
     return f"{role}.{method}"
+
+
+@dataclass(frozen=True)
+class RoleRoute:
+    """What the methods of a role are called on the actor."""
+
+    role: str
+
+    def __call__(self, method: str) -> str:
+        return route_name(self.role, method)
 
 
 def routes(roles: Mapping[str, type]) -> dict[str, _Route]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
+from transferqueue.controller.describe.pool_description import PoolDescription
 from transferqueue.controller.pools.bundle import Bundle
 from transferqueue.controller.pools.cluster_nodes import cluster_nodes
 from transferqueue.controller.pools.existing import existing_request
@@ -276,6 +278,12 @@ class RayResourcePool(ResourcePool):
     def facts(self) -> PoolFacts:
         """What the pool is and who uses it; reserves nothing."""
         return facts_of(self.name_prefix, self._slices)
+
+    def describe(self, *, file: TextIO | None = None) -> PoolDescription:
+        """Prints, and returns, what the pool is, where its bundles are and which groups use them. Asks no rank."""
+        description = PoolDescription(self.facts())
+        print(description, file=file or sys.stdout, flush=True)
+        return description
 
     def _places(self, strategy: str, name: str | None) -> list[RankPlace]:
         found: list[RankPlace] = []

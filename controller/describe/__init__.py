@@ -1,0 +1,1 @@
+"""Seeing what a group or a pool is and does."""
