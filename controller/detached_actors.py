@@ -13,9 +13,11 @@ from transferqueue.controller.collect import gather
 from transferqueue.controller.errors import DetachedWorkersNotFoundError, WorkerStartError
 from transferqueue.controller.rank_actor import Introduction
 from transferqueue.controller.rank_facts import RankFacts
+from transferqueue.workers.ray_runtime import require_ray
 
 _KNOWN_WITHIN_S = 5.0
 _POLL_S = 0.05
+_POLITE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,14 @@ def found_workers(
                 raise ValueError("which workers? Say resource_pool, or worker_names, worker_handles or name_prefix")
             names = names_with_prefix(prefix, None if user_class is None else user_class.__name__, namespace)
         handles = find_actors(names, namespace)
-    return introduced(handles, timeout_s)
+    return introduced(handles, timeout_s, user_class is None)
 
 
-def introduced(handles: Sequence[Any], timeout_s: float) -> DetachedActors:
-    """Asks the actors who they are.
+def introduced(handles: Sequence[Any], timeout_s: float, patiently: bool) -> DetachedActors:
+    """Asks the actors who they are; with `patiently`, waits for those that finish a call first.
 
     Raises `DetachedWorkersNotFoundError` for one that does not live, `WorkerStartError` for one whose worker was never
-    built, `TransferTimeoutError` naming those that have not answered after `timeout_s` (each finishes its call first).
+    built, `TransferTimeoutError` naming those that have not answered after `timeout_s`.
     """
     if not handles:
         raise ValueError("no workers: name at least one, or pass its handle")
@@ -68,12 +70,13 @@ def introduced(handles: Sequence[Any], timeout_s: float) -> DetachedActors:
     if gone:
         raise DetachedWorkersNotFoundError(f"these workers do not live: {', '.join(gone)}", missing=tuple(gone))
     ranks = [_facts_of(rank, entry) for rank, entry in enumerate(entries)]
-    ours = [rank for rank, handle in enumerate(handles) if hasattr(handle, "_tq_introduce")]
+    asked = {rank: one._tq_introduce.remote() for rank, one in enumerate(handles) if hasattr(one, "_tq_introduce")}
+    ours = list(asked)
+    if not patiently and ours:
+        ready, _ = require_ray("from_detached").wait(list(asked.values()), num_returns=len(ours), timeout=_POLITE_S)
+        ours = [rank for rank in ours if asked[rank] in ready]
     answers: list[Introduction] = gather(
-        [handles[rank]._tq_introduce.remote() for rank in ours],
-        [ranks[rank] for rank in ours],
-        "from_detached",
-        timeout_s,
+        [asked[rank] for rank in ours], [ranks[rank] for rank in ours], "from_detached", timeout_s
     )
     for rank, answer in zip(ours, answers, strict=True):
         if not answer.is_built:

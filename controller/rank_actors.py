@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from transferqueue.controller.actor_names import new_prefix
 from transferqueue.controller.actor_start import GroupStart
 from transferqueue.controller.actor_states import actor_states
 from transferqueue.controller.actor_stop import DEAD_GROUP_GRACE_S, GRACE_S, stop_actors
@@ -22,8 +21,7 @@ from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
-from transferqueue.controller.rendezvous import Rendezvous
-from transferqueue.workers.ranks import check_worker_env
+from transferqueue.controller.start_options import StartOptions
 from transferqueue.workers.ray_runtime import require_ray
 
 
@@ -62,34 +60,21 @@ class RankActors(RankSet):
         cls,
         pool: RayResourcePool,
         class_with_args: RayClassWithInitArgs,
-        *,
+        options: StartOptions,
         strategy: str = "STRICT_PACK",
-        worker_env: Mapping[str, str] | None = None,
-        timeout_s: float = 300.0,
-        prefix: str | None = None,
-        rendezvous: Rendezvous | None = None,
-        detached: bool = False,
     ) -> RankActors:
         """One actor per rank of the pool, each with its worker built. Nothing of it is left when it fails.
 
-        Args:
-            strategy: ``"STRICT_PACK"`` or ``"PACK"``, see `RayResourcePool.get_placement_groups`.
-            worker_env: further environment variables of the ranks.
-            timeout_s: how long the actors may take to start.
-            prefix: start of their names; None: one that no other group has.
-            rendezvous: where the ranks meet; None: on a port that rank 0 chooses.
-            detached: they outlive this program. `ValueError` when the pool does not.
+        `ValueError` for detached actors on a pool that ends with this program.
         """
-        if detached and not pool.detached:
+        if options.detached and not pool.detached:
             raise ValueError(
                 f"a detached group needs room that outlives this program: make pool {pool.name_prefix!r} with "
                 "RayResourcePool(..., detached=True)"
             )
-        environment = check_worker_env(worker_env or {})
         actors = cls([], [], ("", ""), pool)
         places = pool.acquire(actors, strategy, class_with_args.user_class.__name__)
-        prefix = new_prefix() if prefix is None else prefix
-        start = GroupStart(places, class_with_args, pool, environment, timeout_s, prefix, rendezvous, detached)
+        start = GroupStart(places, class_with_args, pool, options)
         actors.handles = start.actors  # the same list: what is started before a failure is stopped after it
         try:
             start.create_actors()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
+from transferqueue.controller.actor_names import new_prefix
 from transferqueue.controller.detached_actors import found_workers
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
@@ -15,6 +16,7 @@ from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
 from transferqueue.controller.rendezvous import Rendezvous
 from transferqueue.controller.shared_arguments import shared_once
+from transferqueue.controller.start_options import StartOptions, nsight_options
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
 from transferqueue.workers.ray_runtime import require_ray
@@ -46,6 +48,9 @@ class RayWorkerGroup(WorkerGroup):
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
         master_addr, master_port, master_port_range: where the ranks meet; see `Rendezvous`.
         namespace: where to look for `worker_names`; None: everywhere, this program's own namespace first.
+        device_name: torch's name of the accelerators, for a pool whose maker did not say: ``"cuda"``, ``"npu"``.
+        use_gpu: whether the ranks take a share of the pool's accelerators; None: where it has any.
+        profile_steps, worker_nsight_options: with steps to profile, the ranks run under nsys with these options.
 
     Raises:
         InsufficientResourcesError: the pool does not fit the cluster.
@@ -72,6 +77,10 @@ class RayWorkerGroup(WorkerGroup):
         master_port: int | str | None = None,
         master_port_range: Sequence[int] | None = None,
         namespace: str | None = None,
+        device_name: str | None = None,
+        use_gpu: bool | None = None,
+        profile_steps: Sized | None = None,
+        worker_nsight_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(auto_padding=auto_padding, uneven=uneven)
         self.ray_cls_with_init = ray_cls_with_init
@@ -89,17 +98,19 @@ class RayWorkerGroup(WorkerGroup):
                 "a group without a pool, on workers that run already"
             )
         self._bind_worker_method(ray_cls_with_init.user_class)  # what cannot be bound is refused before any start
-        rendezvous = Rendezvous(master_addr, master_port, master_port_range)
-        actors = RankActors.start(
-            resource_pool,
-            ray_cls_with_init,
-            strategy="STRICT_PACK" if bin_pack else "PACK",
-            worker_env=worker_env,
-            timeout_s=timeout_s,
-            prefix=name_prefix,
-            rendezvous=rendezvous,
-            detached=detached,
+        options = StartOptions(
+            worker_env or {},
+            timeout_s,
+            new_prefix() if name_prefix is None else name_prefix,
+            Rendezvous(master_addr, master_port, master_port_range),
+            detached,
+            use_gpu,
+            nsight_options(worker_nsight_options, profile_steps),
         )
+        if device_name not in (None, "cpu"):
+            resource_pool.say_device(device_name)
+        strategy = "STRICT_PACK" if bin_pack else "PACK"
+        actors = RankActors.start(resource_pool, ray_cls_with_init, options, strategy)
         self._show(actors, ray_cls_with_init.user_class, owns=True)
 
     @classmethod
@@ -118,7 +129,9 @@ class RayWorkerGroup(WorkerGroup):
             name_prefix: that of the group that started them, when neither names nor handles are given.
             worker_names: the actors' names in rank order, as `worker_names` told the program that started them.
             worker_handles: the actors themselves, in rank order.
-            ray_cls_with_init: whose methods the group shows; None: what the workers say that they are.
+            ray_cls_with_init: whose methods the group shows; None: what the workers say that they are, which a worker
+                says between two calls. With it, workers that are busy are not waited for; the address of the rendezvous
+                and the log of a busy one are then not known.
             options: further arguments of the constructor, such as `namespace` or `auto_padding`.
 
         Raises:

@@ -207,6 +207,13 @@ class RayResourcePool(ResourcePool):
         """The placement groups, in rank order; None before the room is reserved."""
         return self.get_placement_groups() if self.is_reserved else None
 
+    def say_device(self, device_name: str) -> None:
+        """Torch's name of the accelerators, for a pool whose maker did not say; no effect once the room is reserved."""
+        for part in self._slices:
+            request = part.reservation.request
+            if request.device_name is None and part.reservation.entries is None:
+                request.device_name = device_name
+
     def get_placement_groups(
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str | None = None
     ) -> list[Any]:
@@ -217,10 +224,8 @@ class RayResourcePool(ResourcePool):
             name: start of their names, instead of `name_prefix`.
             device_name: the accelerator, for a pool whose maker did not say; ``"cpu"`` says nothing.
         """
-        for part in self._slices:
-            request = part.reservation.request
-            if device_name not in (None, "cpu") and request.device_name is None and part.reservation.entries is None:
-                request.device_name = device_name
+        if device_name not in (None, "cpu"):
+            self.say_device(device_name)
         return list(dict.fromkeys(place.placement_group for place in self._places(strategy, name)))
 
     def places(self, strategy: str = "STRICT_PACK") -> list[RankPlace]:

@@ -151,16 +151,6 @@ def test_an_error_names_rank_node_and_method_and_carries_the_traceback(basic: Ra
     assert basic.alone(0) == 100, "the group goes on"
 
 
-def test_a_constructor_that_raises_takes_the_group_down(ray_cluster: Any) -> None:
-    pool = RayResourcePool([1], use_gpu=False)
-    with pytest.raises(ValueError, match="rank 0 does not want to start") as caught:
-        RayWorkerGroup(pool, RayClassWithInitArgs(Basic, fail_on=0))
-    assert isinstance(caught.value, WorkerError)
-    assert (caught.value.rank, caught.value.method) == (0, "Basic.__init__")
-    with RayWorkerGroup(pool, RayClassWithInitArgs(ray_cluster.remote(Basic), 7)) as group:
-        assert group.alone(0) == 7
-
-
 def test_groups_share_a_pool_and_the_last_one_gives_it_back(ray_cluster: Any) -> None:
     before = free_cpus(ray_cluster)
     pool = RayResourcePool([1], use_gpu=False, max_colocate_count=2)
@@ -296,21 +286,6 @@ def test_field_case_106_a_driver_that_failed_can_be_run_again_in_the_same_cluste
             assert "the driver fails here" in run.stderr
     finally:
         taken.remove()
-
-
-def test_a_dead_rank_is_named_within_seconds(ray_cluster: Any) -> None:
-    with start(Sync, [2]) as group:
-        pid = group.pid()[1]
-        with pytest.raises(WorkerDiedError, match=r"rank 1 .* died during die; the group is dead") as caught:
-            group.die(1, 60.0)  # the other takes a minute
-        error = caught.value
-        assert (error.rank, error.pid, error.method) == (1, pid, "die")
-        assert group.master_address in error.node
-        assert error.reason
-        assert group.is_dead
-        with pytest.raises(WorkerGroupDeadError, match="pid was not sent: the worker group is dead: rank 1") as later:
-            group.pid()
-        assert (later.value.rank, later.value.method) == (1, "die")
 
 
 def test_field_case_105_collectives_among_ranks_and_a_death_inside_one(ray_cluster: Any) -> None:

@@ -50,16 +50,20 @@ def test_a_group_starts_beside_one_of_the_same_name(group: RayWorkerGroup, ray_c
     """And one class with its arguments serves several groups, none of which leaves anything in it."""
     held = RayClassWithInitArgs(ray_cluster.remote(Reporter))
     held.update_options({"max_concurrency": 1, "runtime_env": {"env_vars": {"GROUP_TEST_EXTRA": "from options"}}})
-    pool = RayResourcePool([1], use_gpu=False, max_colocate_count=2)
-    with RayWorkerGroup(pool, held, name_prefix="seen_") as second:
+    held.set_additional_resource({"memory": 2**20})
+    pool = RayResourcePool([1], max_colocate_count=2, further_resources={"memory": 2**20})
+    with RayWorkerGroup(pool, held, name_prefix="seen_", device_name="cuda") as second:
         assert second.worker_names[0].startswith("seen_")
         assert second.worker_names[0] not in group.worker_names
         assert second.ray_facts()[0]["extra"] == "from options"
-        with RayWorkerGroup(pool, held, worker_env={"GROUP_TEST_EXTRA": "from the group"}) as third:
+        assert second.ray_facts()[0]["resources"] == {"CPU": 1.0, "GPU": 0.5, "memory": 2**20}
+        with RayWorkerGroup(pool, held, worker_env={"GROUP_TEST_EXTRA": "from the group"}, use_gpu=False) as third:
+            assert third.ray_facts()[0]["resources"] == {"CPU": 1.0, "memory": 2**20}
             assert third.ray_facts()[0]["extra"] == "from the group"
             assert third.worker_names[0] != second.worker_names[0]
         assert second.ray_facts()[0]["extra"] == "from options"
     assert held.options_over({}) == {
+        "memory": 2**20,
         "max_concurrency": 1,
         "runtime_env": {"env_vars": {"GROUP_TEST_EXTRA": "from options"}},
     }
@@ -85,7 +89,7 @@ def test_workers_by_handle_and_by_name(group: RayWorkerGroup, ray_cluster: Any) 
 
 
 def test_plain_actors_as_ranks_and_one_that_shares_with_another(group: RayWorkerGroup, ray_cluster: Any) -> None:
-    host = RayClassWithInitArgs(Reporter)(use_gpu=False)
+    host = RayClassWithInitArgs(Reporter)(num_gpus=2)
     guest = RayClassWithInitArgs(Reporter)(sharing_with=host)
     try:
         group = RayWorkerGroup.from_detached(
@@ -93,6 +97,9 @@ def test_plain_actors_as_ranks_and_one_that_shares_with_another(group: RayWorker
         )
         facts = group.ray_facts()
         assert facts[0]["node_id"] == facts[1]["node_id"]
+        assert facts[0]["devices"] == facts[1]["devices"] == "0,1", "the other's devices, of which it takes nothing"
+        assert facts[0]["resources"]["GPU"] == 2.0
+        assert "GPU" not in facts[1]["resources"]
         assert facts[0]["pid"] != facts[1]["pid"]
         assert group.worker_names == ["", ""]
     finally:
@@ -163,7 +170,9 @@ def test_detached_ranks_outlive_their_program_and_the_next_one_goes_on_with_the_
             assert client.get_data(meta)["y"].tolist() == [1, 2, 3, 4, 5, 6], "what the first program's ranks wrote"
             group.plus_one(meta.select_fields(["x"]))
             more = tq.put(TensorDict({"x": torch.tensor([10])}, [1]), partition_id="rows")
-            assert client.get_data(group.plus_one(more))["y"].tolist() == [11]
+            result = group.plus_one(more)
+            assert client.get_data(result)["y"].tolist() == [11]
+            assert result.get_extra_info("title") == "ray::Reporter.plus_one"
             assert session.name
         # The next run of the first program starts beside what that left.
         pool = RayResourcePool([1], use_gpu=False, max_colocate_count=1, detached=True)

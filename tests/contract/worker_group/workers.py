@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 
 from transferqueue.workers import (
     Dispatch,
@@ -144,7 +144,7 @@ class Reporter(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def title(self) -> str:
         """What `ps`, and Ray's dashboard, show while it runs."""
-        return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode()
+        return _title()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def ray_facts(self) -> dict[str, Any]:
@@ -162,7 +162,9 @@ class Reporter(Worker):
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def plus_one(self, batch: TensorDict) -> TensorDict:
-        return TensorDict({"y": batch["x"] + 1}, batch_size=batch.batch_size)
+        output = TensorDict({"y": batch["x"] + 1}, batch_size=batch.batch_size)
+        output["title"] = NonTensorData(_title())
+        return output
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     def sleep(self, seconds: float) -> None:
@@ -174,3 +176,7 @@ class Reporter(Worker):
             print("about to end", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(30.0)
+
+
+def _title() -> str:
+    return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode()

@@ -13,7 +13,11 @@ import pytest
 from tests.contract.worker_group.workers import Mortal
 from tests.support.nursery import Nursery
 from transferqueue.controller import LocalWorkerGroup, WorkerDiedError, WorkerGroupDeadError
+from transferqueue.controller.aliveness import AlivenessCheck, wait_until_alive
 from transferqueue.controller.death_alarm import ALARM_SIGNAL
+from transferqueue.controller.rank_facts import RankFacts, RankState
+from transferqueue.controller.rank_set import RankSet
+from transferqueue.errors import TransferTimeoutError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -101,3 +105,42 @@ def be_aborted(pipe: Any) -> None:
 def test_abort_ends_the_controller_with_sigabrt() -> None:
     with Nursery() as nursery:
         assert nursery.run(be_aborted) == -signal.SIGABRT
+
+
+class Scripted(RankSet):
+    """Two ranks whose states are given by the query, the last ones for good."""
+
+    def __init__(self, *script: tuple[str, str]) -> None:
+        super().__init__([RankFacts(0, "here"), RankFacts(1, "there")])
+        self.script = list(script)
+        self.queries = 0
+
+    def states(self) -> list[RankState]:
+        self.queries += 1
+        states = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return [RankState(state, "it fell over" if state == "dead" else "") for state in states]  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def test_all_ranks_are_waited_for_first() -> None:
+    ranks = Scripted(("starting", "starting"), ("alive", "starting"), ("alive", "alive"))
+    wait_until_alive(ranks, 20.0)
+    assert ranks.queries == 3
+    with pytest.raises(
+        TransferTimeoutError, match=r"1 of 2 ranks do not live after 0 s: rank 1 \(node there"
+    ) as caught:
+        wait_until_alive(Scripted(("alive", "starting")), 0.0)
+    assert caught.value.missing == [1]
+    with pytest.raises(WorkerGroupDeadError, match=r"rank 1 .* died; the group is dead\. Cause: it fell over"):
+        wait_until_alive(Scripted(("starting", "dead")), 20.0)
+
+
+def test_one_query_per_period() -> None:
+    ranks = Scripted(("alive", "alive"))
+    check = AlivenessCheck(ranks, 0.05, "raise")
+    time.sleep(0.5)
+    check.stop()
+    assert 1 <= ranks.queries <= 10, "one for both ranks, and no more than periods went by"
+    assert not check.is_running

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 from transferqueue.controller import ClassWithInitArgs, RayClassWithInitArgs
@@ -19,23 +17,6 @@ def test_it_builds_what_it_holds() -> None:
     assert (held.cls, held.args, held.kwargs) == (Thing, (3,), {"scale": 2})
     assert held().value == 6
     assert held() is not held()
-
-
-def test_it_needs_no_ray() -> None:
-    program = """
-import sys
-sys.modules["ray"] = None  # importing it raises
-from transferqueue.controller import ClassWithInitArgs, LocalWorkerGroup
-from transferqueue.workers import Dispatch, register
-class Greeter:
-    def __init__(self, whom): self.whom = whom
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def greet(self): return "hello " + self.whom
-with LocalWorkerGroup(ClassWithInitArgs(Greeter, "you"), 2) as group:
-    print(group.greet())
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert run.stdout == "['hello you', 'hello you']\n", run.stderr
 
 
 def test_options_and_resources_reach_the_actor_and_the_request_of_the_group_stays() -> None:

@@ -10,7 +10,9 @@ import pytest
 PROGRAM = """
 import sys
 sys.modules["ray"] = None  # importing it raises ImportError, as if it were not installed
-from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from transferqueue.controller import (
+    ClassWithInitArgs, LocalWorkerGroup, RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+)
 from transferqueue.workers import Dispatch, Worker, register
 
 class Mine(Worker):
@@ -18,6 +20,8 @@ class Mine(Worker):
     def method(self):
         return self.rank
 
+with LocalWorkerGroup(ClassWithInitArgs(Mine), 2) as group:
+    assert group.method() == [0, 1]
 assert Mine().method() == 0
 pool = RayResourcePool([2], use_gpu=False)
 for use in (lambda: RayWorkerGroup(pool, RayClassWithInitArgs(Mine)), pool.get_placement_groups):
