@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import uuid
 from collections.abc import Sequence
@@ -11,11 +10,12 @@ from typing import Any
 from transferqueue.controller.errors import DetachedWorkersNotFoundError
 from transferqueue.controller.pools.rank_place import RankPlace
 from transferqueue.errors import name_some
+from transferqueue.logs import get_logger
 from transferqueue.workers.ray_runtime import require_ray
 
 _NAMESPACE = "transferqueue"
 
-logger = logging.getLogger(__name__)
+logger = get_logger("controller.actors")
 
 
 def new_prefix() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -16,13 +15,14 @@ from transferqueue.controller.death_alarm import DeathAlarm
 from transferqueue.controller.errors import WorkerDiedError
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.errors import TransferTimeoutError
+from transferqueue.logs import get_logger
 
 OnDeath = Literal["raise", "abort"] | Callable[[WorkerDiedError], object]
 
 _RING_S = 0.5
 _FIRST_LOOKS_S = 0.2
 
-logger = logging.getLogger(__name__)
+logger = get_logger("controller.aliveness")
 
 
 class AlivenessCheck:

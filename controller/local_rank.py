@@ -106,7 +106,7 @@ def _built(rank: int, world_size: int, class_with_args: ClassWithInitArgs) -> An
     """The worker, its constructor having seen the environment of its rank."""
     args = [value_for_rank(value, rank) for value in class_with_args.args]
     kwargs = {name: value_for_rank(value, rank) for name, value in class_with_args.kwargs.items()}
-    with _rank_environment(RankInfo(rank, world_size, rank, world_size)):
+    with _rank_environment(RankInfo(rank, world_size, rank, world_size, backend="local")):
         worker = class_with_args.user_class(*args, **kwargs)
         if isinstance(worker, Worker):
             worker.rank_info  # noqa: B018  (read and kept while the environment is this rank's)

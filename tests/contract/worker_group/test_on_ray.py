@@ -118,11 +118,13 @@ def test_a_death_is_told_with_its_last_words_and_while_waiting_for_others(
     group: RayWorkerGroup, ray_cluster: Any
 ) -> None:
     with start(2) as mortal:
+        pid = mortal.ray_facts()[1]["pid"]
         mortal.start_worker_aliveness_check(0.1)
         mortal[1].execute_all_async("die", mortal.world_size - 1)
         began = time.monotonic()
         with pytest.raises(WorkerDiedError, match=r"(?s)rank 1 .* died; .*about to end") as caught:
             group.sleep(60.0).get()  # of another group; its own rank 1 is not the one
+        assert (caught.value.pid, caught.value.method) == (pid, None)
         assert caught.value.log_lines[-1] == "about to end"
         assert "killed by a signal" in caught.value.reason
         assert time.monotonic() - began < 50.0, "not when the other call is over"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -119,6 +119,9 @@ class Scripted(RankSet):
         self.queries += 1
         states = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         return [RankState(state, "it fell over" if state == "dead" else "") for state in states]  # type: ignore[arg-type]
+
+    def reports(self, positions: Sequence[int], role: str | None, timeout_s: float) -> dict[int, Any]:
+        return {}
 
     def stop(self) -> None:
         self.is_stopped = True
