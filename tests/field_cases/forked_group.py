@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.sessions import Forked
 from transferqueue.controller import WorkerGroup
+from transferqueue.controller.describe.rank_report import RankReport
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.workers import Future
@@ -41,6 +42,9 @@ class ForkedRanks(RankSet):
 
     def states(self) -> list[RankState]:
         return [RankState("alive") for _ in self.processes]
+
+    def reports(self, positions: Sequence[int], role: str | None, timeout_s: float) -> dict[int, RankReport]:
+        return {}  # nobody describes this group
 
     def stop(self) -> None:
         self.is_stopped = True
