@@ -172,15 +172,6 @@ def test_groups_share_a_pool_and_the_last_one_gives_it_back(ray_cluster: Any) ->
     assert states == ["REMOVED"]
 
 
-def test_nodes_and_constructor_arguments_that_differ(ray_cluster: Any) -> None:
-    with start(Basic, [2, 1], PerRank([10, 20, 30])) as group:
-        places = group.place()
-    assert [place["rank"] for place in places] == [0, 1, 2]
-    assert {place["world_size"] for place in places} == {3}
-    assert [place["local_rank"] for place in places] == [0, 1, 2], "both entries lie on this machine's one node"
-    assert [place["base"] for place in places] == [10, 20, 30]
-
-
 def test_field_case_108_a_pool_larger_than_the_cluster_is_an_error_with_what_is_there(ray_cluster: Any) -> None:
     before = free_cpus(ray_cluster)
     with pytest.raises(InsufficientResourcesError, match="wanted CPU 320; in the cluster CPU 160") as caught:
