@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transferqueue.workers.futures import Future
@@ -36,9 +35,6 @@ class GroupFuture(list[Any], Future):
             return True
         ready, _ = require_ray("a worker group").wait(list(self), num_returns=len(self), timeout=0)
         return len(ready) == len(self)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.to_thread(self.get).__await__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.custom_execute import execute_by_name
+from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.named_code import under_name
 from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
 from transferqueue.workers.dispatch_mode import DispatchMode
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
 from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.execute import Execute
-from transferqueue.workers.futures import materialized
+from transferqueue.workers.futures import materialized, received
 from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.padding_mask import TAKES_PADDED_BATCHES
 from transferqueue.workers.register import Registration
@@ -31,7 +32,9 @@ _RAYS_PARAMETER = "_ray_trace_ctx"
 class GroupMethod:
     """``group.method(...)``: spreads the arguments over the ranks, runs the method there, collects the outputs.
 
-    With `Execute.RANK_ZERO` the result is rank 0's output; a method registered with ``blocking=False`` gives a future.
+    With `Execute.RANK_ZERO` the result is rank 0's output. A method registered with ``blocking=False`` gives a
+    `DataProtoFuture` where its mode joins the rows of the ranks, else a future that is also a list of references (in
+    this process: a future).
     Arguments that the method does not take, or that its mode cannot spread, are refused before anything is sent. The
     functions of the mode are those that it has when the group is made.
     """
@@ -88,9 +91,11 @@ class GroupMethod:
         elif blocking:
             return self._collected(mode, padding, group.call_all(self.__name__, args, kwargs))
         else:
-            return group.submit_all(
-                self.__name__, args, kwargs, lambda outputs: self._collected(mode, padding, outputs)
-            )
+            finish = lambda outputs: self._collected(mode, padding, outputs)  # noqa: E731
+            if mode.joined_ranks is None:
+                return group.submit_all(self.__name__, args, kwargs, finish)
+            joined = [JoinedRank(rank, *padding.of_rank(rank)) for rank in mode.joined_ranks(group)]
+            return group.submit_joined(self.__name__, args, kwargs, finish, joined)
         return future.get() if blocking else future
 
     def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
@@ -110,13 +115,13 @@ class GroupMethod:
                 DataProtoConfig.auto_padding if group.auto_padding is None else group.auto_padding
             )
         if pads:
-            args, kwargs = materialized(args, kwargs)  # how many rows are missing is known only then
+            args, kwargs = received(args, kwargs)  # how many rows are missing is known only then
             shards = row_shards(group)
             own = range(group.world_size) if shards == group.world_size else ()
             shard_of_rank = mode.shard_of_rank(group) if mode.shard_of_rank else own
             return padded_arguments(args, kwargs, shards, shard_of_rank)
         if (self._registration.uneven or group.uneven) == "error":
-            args, kwargs = materialized(args, kwargs)
+            args, kwargs = received(args, kwargs)
             refuse_uneven(args, kwargs, row_shards(group))
         return args, kwargs, _NO_PADDING
 

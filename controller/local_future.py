@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as Call
 from typing import Any
 
@@ -11,7 +10,7 @@ from transferqueue.workers.futures import Future
 
 
 class LocalFuture(Future):
-    """What the ranks will return; `get` gives the collected result. Can be awaited."""
+    """What the ranks will return; `get` gives the collected result. Can be awaited. `calls` has one call per rank."""
 
     def __init__(
         self,
@@ -19,7 +18,7 @@ class LocalFuture(Future):
         gather: Callable[[float | None], list[Any]],
         finish: Callable[[list[Any]], Any],
     ) -> None:
-        self._calls = list(calls)
+        self.calls = list(calls)
         self._gather = gather
         self._finish = finish
         self._result: tuple[Any] | None = None
@@ -30,7 +29,4 @@ class LocalFuture(Future):
         return self._result[0]
 
     def done(self) -> bool:
-        return all(call.done() for call in self._calls)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.to_thread(self.get).__await__()
+        return all(call.done() for call in self.calls)

@@ -14,6 +14,7 @@ from typing import Any
 
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.workers.arguments import value_for_rank
+from transferqueue.workers.loop_calls import call_in_loop
 from transferqueue.workers.ranks import RankInfo
 from transferqueue.workers.worker import Worker
 
@@ -40,7 +41,10 @@ class LocalRank:
 
     def submit(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Future[Any]:
         """Starts a method. That there is none of the name is an error of the call."""
-        call = self._lane.submit(lambda: getattr(self.worker, method_name)(*args, **kwargs))
+        if isinstance(self._lane, _Loop):
+            call = self._lane.submit(lambda: call_in_loop(getattr(self.worker, method_name), args, kwargs))
+        else:
+            call = self._lane.submit(lambda: getattr(self.worker, method_name)(*args, **kwargs))
         call.add_done_callback(self._note_exit)
         return call
 

@@ -7,10 +7,12 @@ from concurrent.futures import Future as Call
 from typing import Any
 
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
+from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.local_future import LocalFuture
 from transferqueue.controller.local_ranks import LocalRanks
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
+from transferqueue.workers.data_proto import DataProtoFuture
 from transferqueue.workers.register import Uneven
 
 
@@ -62,6 +64,18 @@ class LocalWorkerGroup(WorkerGroup):
         local, name = self._local.local, self._name_on_rank(method_name)
         calls = [local[self._positions[rank]].submit(name, *arguments[rank]) for rank in range(self.world_size)]
         return self._future(calls, method_name, finish, self._positions)
+
+    def submit_joined(
+        self,
+        method_name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        finish: Finish,
+        joined: Sequence[JoinedRank],
+    ) -> DataProtoFuture:
+        future = self.submit_all(method_name, args, kwargs, finish)
+        calls = future.calls
+        return DataProtoFuture(shards=[rank.shard(calls) for rank in joined], whole=future.get)
 
     def submit_rank(
         self, rank: int, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish

@@ -57,6 +57,12 @@ class Padding:
             for output, shard in zip(outputs, self.shard_of_rank, strict=True)
         ]
 
+    def of_rank(self, rank: int) -> tuple[int, int]:
+        """(rows, pads among them) of the shard that a rank got; zeros where nothing was padded."""
+        if not self.added or rank >= len(self.shard_of_rank):
+            return 0, 0
+        return self.padded_rows // self.shards, self._pads_in(self.shard_of_rank[rank])
+
     def drop_from(self, result: Any) -> Any:
         """A result without the pads. Of a list with one element for each shard, those of shards that were nothing but
         pads are left out, so that they count in no metric; one that is not row for row, or shard for shard, what was

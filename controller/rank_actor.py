@@ -10,12 +10,15 @@ from typing import Any
 
 from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
+from transferqueue.workers.data_proto import rows_of
 from transferqueue.workers.frames import answer, read_call
+from transferqueue.workers.loop_calls import call_in_loop
 from transferqueue.workers.master_port import reserve_master_port
 from transferqueue.workers.ranks import MASTER_ADDR, MASTER_PORT
 from transferqueue.workers.ray_runtime import node_facts, own_accelerators, require_ray
 
 FRAMED_CALL = "_tq_framed_call"
+COUNTED_CALL = "_tq_counted_call"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class RankActor:
         method, args, kwargs = read_call(frame)
         return answer(getattr(self, method)(*args, **kwargs))
 
+    def _tq_counted_call(self, method: str, /, *args: Any, **kwargs: Any) -> tuple[Any, int]:
+        """Runs a method; its output and, as a return value of its own that is known without fetching it, its rows."""
+        output = getattr(self, method)(*args, **kwargs)
+        return output, rows_of(output)
+
 
 class AsyncRankActor(RankActor):
     """For a worker class with coroutine methods, whose actor runs all methods in an event loop."""
@@ -98,6 +106,10 @@ class AsyncRankActor(RankActor):
         method, args, kwargs = read_call(frame)
         output = getattr(self, method)(*args, **kwargs)
         return answer(await output if inspect.isawaitable(output) else output)
+
+    async def _tq_counted_call(self, method: str, /, *args: Any, **kwargs: Any) -> tuple[Any, int]:  # type: ignore[override]
+        output = await call_in_loop(getattr(self, method), args, kwargs)
+        return output, rows_of(output)
 
 
 def actor_class(user_class: type) -> type:

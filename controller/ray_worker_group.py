@@ -9,8 +9,9 @@ from transferqueue.controller.actor_names import new_prefix
 from transferqueue.controller.detached_actors import found_workers
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
+from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
-from transferqueue.controller.rank_actor import FRAMED_CALL
+from transferqueue.controller.rank_actor import COUNTED_CALL, FRAMED_CALL
 from transferqueue.controller.rank_actors import RankActors
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.ray_class import RayClassWithInitArgs
@@ -18,7 +19,9 @@ from transferqueue.controller.rendezvous import Rendezvous
 from transferqueue.controller.shared_arguments import shared_once
 from transferqueue.controller.start_options import StartOptions, nsight_options
 from transferqueue.controller.worker_group import Finish, WorkerGroup
-from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
+from transferqueue.workers.arguments import RankArguments, arguments_for_ranks, value_for_rank
+from transferqueue.workers.data_proto import DataProtoFuture
+from transferqueue.workers.loop_calls import has_futures
 from transferqueue.workers.ray_runtime import require_ray
 from transferqueue.workers.register import Uneven
 
@@ -197,13 +200,37 @@ class RayWorkerGroup(WorkerGroup):
         self._check_alive(method_name)
         args, kwargs = shared_once(args, kwargs, self.world_size)
         arguments = arguments_for_ranks(args, kwargs, self.world_size)
-        methods = [getattr(worker, self._name_on_rank(method_name)) for worker in self.workers]
-        refs = [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)]
+        refs, _ = self._started(method_name, arguments, counted=has_futures(*arguments[0]))
         return self._future(refs, method_name, finish, self._positions)
+
+    def submit_joined(
+        self,
+        method_name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        finish: Finish,
+        joined: Sequence[JoinedRank],
+    ) -> DataProtoFuture:
+        self._check_alive(method_name)
+        args, kwargs = shared_once(args, kwargs, self.world_size)
+        arguments = arguments_for_ranks(args, kwargs, self.world_size)
+        refs, counts = self._started(method_name, arguments, counted=True)
+        actors, facts = self.actors, self._facts(self._positions)
+        facts_of = {**dict(zip(refs, facts, strict=True)), **dict(zip(counts or [], facts, strict=False))}
+
+        def gather(wanted: Sequence[Any], timeout_s: float | None) -> list[Any]:
+            return actors.wait(wanted, [facts_of[ref] for ref in wanted], method_name, timeout_s)
+
+        return DataProtoFuture(
+            shards=[rank.shard(refs, counts) for rank in joined],
+            whole=lambda timeout_s: finish(gather(refs, timeout_s)),
+            gather=gather,
+        )
 
     def call_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         self._check_alive(method_name)
-        framed = self._framed_method(method_name)
+        # A future is awaited where a rank has an event loop, before the method is called: `submit_all` does that.
+        framed = None if has_futures(args, kwargs) else self._framed_method(method_name)
         sent = None if framed is None else framed.send(args, kwargs)
         if sent is None:
             return super().call_all(method_name, args, kwargs)
@@ -246,11 +273,29 @@ class RayWorkerGroup(WorkerGroup):
         actors, facts = self.actors, self._facts(positions)
         return GroupFuture(refs, lambda refs, timeout_s: actors.wait(refs, facts, method_name, timeout_s), finish)
 
+    def _started(
+        self, method_name: str, arguments: Sequence[RankArguments], *, counted: bool
+    ) -> tuple[list[Any], list[Any] | None]:
+        """References of the outputs of all ranks and, when `counted`, of their numbers of rows; None for these where
+        Ray was told how to run the method, or another program made the actors."""
+        on_rank = self._name_on_rank(method_name)
+        if counted and self._has_on_ranks(COUNTED_CALL, method_name):
+            task = f"{self._user_class.__name__}.{method_name}"
+            calls = [getattr(worker, COUNTED_CALL).options(name=task, num_returns=2) for worker in self.workers]
+            started = [
+                call.remote(on_rank, *mine, **named) for call, (mine, named) in zip(calls, arguments, strict=True)
+            ]
+            return [output for output, _ in started], [rows for _, rows in started]
+        methods = [getattr(worker, on_rank) for worker in self.workers]
+        return [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)], None
+
+    def _has_on_ranks(self, call: str, method_name: str) -> bool:
+        """Whether a method may be run by a call that this package puts on ranks."""
+        return takes_frames(self._user_class, method_name) and all(hasattr(one, call) for one in self.workers)
+
     def _framed_method(self, method_name: str) -> FramedMethod | None:
         if method_name not in self._framed:
-            takes = takes_frames(self._user_class, method_name) and all(
-                hasattr(one, FRAMED_CALL) for one in self.workers
-            )
+            takes = self._has_on_ranks(FRAMED_CALL, method_name)
             on_rank = self._name_on_rank(method_name)
             self._framed[method_name] = (
                 FramedMethod(self._user_class, method_name, self.workers, on_rank) if takes else None

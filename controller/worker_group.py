@@ -13,10 +13,12 @@ from transferqueue.controller.colocated.role_groups import RoleGroups
 from transferqueue.controller.describe.describing import Describing
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
+from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.megatron_info import MegatronInfo
 from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.rank_set import RankSet
 from transferqueue.controller.unknown_member import unknown_member
+from transferqueue.workers.data_proto import DataProtoFuture
 from transferqueue.workers.futures import Future
 from transferqueue.workers.register import Uneven, checked_uneven, registration_of
 
@@ -134,6 +136,18 @@ class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
     def submit_all(self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Finish) -> Future:
         """Starts the method on every rank, arguments spread as in `arguments_for_ranks`; the future's result is
         `finish` of the outputs in rank order."""
+
+    @abstractmethod
+    def submit_joined(
+        self,
+        method_name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        finish: Finish,
+        joined: Sequence[JoinedRank],
+    ) -> DataProtoFuture:
+        """As `submit_all` for a method whose result is the joined rows of some ranks, in the order of `joined`: a
+        future that can be split and passed on before they are computed."""
 
     @abstractmethod
     def submit_rank(

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
         async_extend as async_extend,
     )
     from transferqueue.calls import (
+        async_get_as as async_get_as,
+    )
+    from transferqueue.calls import (
         async_get_consumption_status as async_get_consumption_status,
     )
     from transferqueue.calls import (
@@ -117,6 +120,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         extend as extend,
+    )
+    from transferqueue.calls import (
+        get_as as get_as,
     )
     from transferqueue.calls import (
         get_consumption_status as get_consumption_status,
@@ -331,11 +337,11 @@ _MODULE_OF = {
         "transferqueue.calls": (
             "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status "
             "async_claim async_clear_partition async_clear_samples async_coalesce async_extend "
-            "async_get_consumption_status async_get_data async_get_meta async_get_partition_list "
+            "async_get_as async_get_consumption_status async_get_data async_get_meta async_get_partition_list "
             "async_get_production_status async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint "
             "async_nack async_put async_reset_consumption async_save_checkpoint async_set_custom_meta async_stats "
             "async_trim async_wait check_consumption_status check_production_status claim clear_partition "
-            "clear_samples coalesce extend get_consumption_status get_data get_meta get_partition_list "
+            "clear_samples coalesce extend get_as get_consumption_status get_data get_meta get_partition_list "
             "get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint nack put reset_consumption "
             "save_checkpoint set_custom_meta stats trim wait"
         ),

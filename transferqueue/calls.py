@@ -52,6 +52,7 @@ def on_client(method: Callable[Concatenate[TransferQueueClient, P], R]) -> Calla
 
 put = on_client(TransferQueueClient.put)
 get_meta = on_client(TransferQueueClient.get_meta)
+get_as = on_client(TransferQueueClient.get_as)
 get_data = on_client(TransferQueueClient.get_data)
 wait = on_client(TransferQueueClient.wait)
 claim = on_client(TransferQueueClient.claim)
@@ -78,6 +79,7 @@ load_checkpoint = on_client(TransferQueueClient.load_checkpoint)
 
 async_put = on_client(TransferQueueClient.async_put)
 async_get_meta = on_client(TransferQueueClient.async_get_meta)
+async_get_as = on_client(TransferQueueClient.async_get_as)
 async_get_data = on_client(TransferQueueClient.async_get_data)
 async_wait = on_client(TransferQueueClient.async_wait)
 async_claim = on_client(TransferQueueClient.async_claim)

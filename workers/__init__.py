@@ -6,6 +6,7 @@ from transferqueue.workers.bridge import tqbridge
 from transferqueue.workers.data_proto import (
     DataProto,
     DataProtoError,
+    DataProtoFuture,
     DataProtoItem,
     DataProtoKeyError,
     pad_dataproto_to_divisor,
@@ -66,6 +67,7 @@ __all__ = [
     "DataProto",
     "DataProtoConfig",
     "DataProtoError",
+    "DataProtoFuture",
     "DataProtoItem",
     "DataProtoKeyError",
     "DeviceVisibilityError",

@@ -11,7 +11,8 @@ from tensordict import TensorDictBase
 
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.workers.batch_rows import batch_rows, join_batches, pad_batch, split_batch, split_sizes, take_batch
-from transferqueue.workers.data_proto import DataProto
+from transferqueue.workers.data_proto import DataProto, DataProtoFuture
+from transferqueue.workers.data_proto.merging import METRICS, are_metrics, merged_metrics
 from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
 
@@ -19,7 +20,10 @@ from transferqueue.workers.row_batch import RowBatchKind, register_row_batch
 def _join_metadata(metas: Sequence[Any]) -> Any:
     # Pieces of ranks without rows know neither partition nor schema; concat is asked about the others only.
     filled = [meta for meta in metas if meta.size] or list(metas[:1])
-    return type(filled[0]).concat(filled)
+    metrics = [meta.extra_info[METRICS] for meta in filled if METRICS in meta.extra_info]
+    # Of every rank, as in a DataProto, whether or not the ranks' values happen to be equal.
+    reduce: dict[str, Any] = {METRICS: merged_metrics} if are_metrics(metrics) else {}
+    return type(filled[0]).concat(filled, reduce=reduce)
 
 
 def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:
@@ -107,5 +111,24 @@ register_row_batch(
         drop=_drop_proto,
         take=_take_proto,
         wants_padding=_proto_wants_padding,
+    )
+)
+
+
+def _take_future(future: DataProtoFuture, start: int, stop: int) -> Any:
+    raise TypeError("rows of a future are taken by chunk, when it is known how many there are")
+
+
+register_row_batch(
+    RowBatchKind(
+        type=DataProtoFuture,
+        size=lambda future: None,
+        split=DataProtoFuture.chunk,
+        join=DataProtoFuture.concat,
+        # How many rows there are is not known: pieces differ by at most one row, and an output's pads are taken out
+        # where it is fetched.
+        pad=lambda future, divisor: (future, 0),
+        drop=lambda future, padded_rows, added: future,
+        take=_take_future,
     )
 )

@@ -11,11 +11,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from transferqueue.workers.bridge_steps import METADATA, bridged_call
+from transferqueue.workers.bridge_steps import BridgedMethod, bridged_call
+from transferqueue.workers.data_proto import DataProtoFuture
 from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
+from transferqueue.workers.futures import async_received, received
 from transferqueue.workers.missing_field import explain_missing_field
 from transferqueue.workers.outputs import current_outputs
-from transferqueue.workers.padding_mask import TAKES_PADDED_BATCHES, async_call_padded, call_padded, padded_batch
+from transferqueue.workers.padding_mask import (
+    TAKES_PADDED_BATCHES,
+    PaddedBatch,
+    async_call_padded,
+    call_padded,
+    padded_batch,
+)
 from transferqueue.workers.write_back import EveryRankWrites, WriteBack
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -26,16 +34,21 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
 
     Every positional and keyword argument that is a `BatchMeta` or `KVBatchMeta` becomes a TensorDict: the fields that
     the metadata names, rows in its order, its extra_info as non-tensor entries (also with 0 rows). The tensors are
-    copy-on-write views: writing in place changes nobody else's rows. Metadata inside lists or dicts is left alone.
+    copy-on-write views: writing in place changes nobody else's rows. Metadata inside lists or dicts is left alone. A
+    parameter that is annotated with `DataProto`, or another class with ``from_tensordict`` and ``to_tensordict``, gets
+    one of those made of the TensorDict: extra_info is its `meta_info`.
 
     Of what the function returns,
 
-    * a TensorDict is stored on the rows of the first metadata argument, all its columns, and metadata of the same kind
-      comes back: same keys, order, partition and tags, with the new fields. Its `NonTensorData` entries are not stored:
-      they become the extra_info of that metadata, in place of the input's. Rows that pad the batch are not stored and
-      not in the returned metadata.
+    * a TensorDict, or an object with ``to_tensordict`` such as a `DataProto`, is stored on the rows of the first
+      metadata argument, all its columns, and metadata of the same kind comes back: same keys, order, partition and
+      tags, with the new fields. Its `NonTensorData` entries are not stored: they become the extra_info of that
+      metadata, in place of the input's. Rows that pad the batch are not stored and not in the returned metadata.
     * a dict becomes the extra_info of that metadata; nothing is stored.
     * anything else passes through.
+
+    A `DataProtoFuture` is waited for first, without blocking the event loop of an async method, and what it gives is
+    treated as if it had been the argument.
 
     A rank that does not collect (see `dispatch_mode`) stores nothing and returns empty metadata. Outputs that the
     method computes in what `alloc_outputs` gives it are stored without being copied.
@@ -53,47 +66,67 @@ def tqbridge(dispatch_mode: Any = None) -> Callable[[_Function], _Function]:
         write_back = resolve_dispatch_mode(dispatch_mode).writes_back
 
     def decorator(function: _Function) -> _Function:
-        if inspect.iscoroutinefunction(function):
-            return cast("_Function", _asynchronous(function, write_back))
-        return cast("_Function", _blocking(function, write_back))
+        return bridge(function, write_back)
 
     return decorator
+
+
+def bridge(function: _Function, write_back: WriteBack, *, materialize_futures: bool = True) -> _Function:
+    """`tqbridge` for a known `write_back`; with ``materialize_futures=False`` futures are handed to the function."""
+    method = BridgedMethod(
+        function, write_back, (PaddedBatch, DataProtoFuture) if materialize_futures else (PaddedBatch,)
+    )
+    if inspect.iscoroutinefunction(function):
+        return cast("_Function", _asynchronous(function, method))
+    return cast("_Function", _blocking(function, method))
 
 
 # A worker class of a main program travels to its ranks by value, and with it these wrappers and what they name:
 # functions of this module, which travel by name, and nothing else.
 
 
-def _blocking(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
+def _blocking(function: Callable[..., Any], method: BridgedMethod) -> Callable[..., Any]:
     @functools.wraps(function)
     def bridged(*args: Any, **kwargs: Any) -> Any:
-        padded = padded_batch(args, kwargs)
-        if padded is not None:
-            return call_padded(bridged, padded, args, kwargs)
-        if _has_metadata(args, kwargs):
-            return _run(function, write_back, args, kwargs)
+        if _has(method.kinds, args, kwargs):
+            return _run(method, args, kwargs)
         return _run_plain(function, args, kwargs)
 
     setattr(bridged, TAKES_PADDED_BATCHES, True)
     return bridged
 
 
-def _asynchronous(function: Callable[..., Any], write_back: WriteBack) -> Callable[..., Any]:
+def _asynchronous(function: Callable[..., Any], method: BridgedMethod) -> Callable[..., Any]:
     @functools.wraps(function)
     async def bridged(*args: Any, **kwargs: Any) -> Any:
-        padded = padded_batch(args, kwargs)
-        if padded is not None:
-            return await async_call_padded(bridged, padded, args, kwargs)
-        if _has_metadata(args, kwargs):
-            return await _async_run(function, write_back, args, kwargs)
+        if _has(method.kinds, args, kwargs):
+            return await _async_run(method, args, kwargs)
         return await _async_run_plain(function, args, kwargs)
 
     setattr(bridged, TAKES_PADDED_BATCHES, True)
     return bridged
 
 
-def _run(function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    steps = bridged_call(function, write_back, args, kwargs)
+def _call(method: BridgedMethod, *args: Any, **kwargs: Any) -> Any:
+    if _has(method.kinds, args, kwargs):
+        return _run(method, args, kwargs)
+    return _run_plain(method.function, args, kwargs)
+
+
+async def _async_call(method: BridgedMethod, *args: Any, **kwargs: Any) -> Any:
+    if _has(method.kinds, args, kwargs):
+        return await _async_run(method, args, kwargs)
+    return await _async_run_plain(method.function, args, kwargs)
+
+
+def _run(method: BridgedMethod, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if _has(method.wrapped, args, kwargs):
+        padded = padded_batch(args, kwargs)
+        if padded is not None:
+            return call_padded(functools.partial(_call, method), padded, args, kwargs)
+        args, kwargs = received(args, kwargs)
+        return _call(method, *args, **kwargs)
+    steps = bridged_call(method, args, kwargs)
     try:
         call, _, mine, named = next(steps)
         while call is not None:
@@ -101,23 +134,27 @@ def _run(function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, .
             call, _, mine, named = steps.send(call(*mine, **named))
         return mine[0]
     except KeyError as error:
-        explain_missing_field(error, function.__qualname__, (*args, *kwargs.values()))
+        explain_missing_field(error, method.function.__qualname__, (*args, *kwargs.values()))
         raise
     finally:
         steps.close()
 
 
-async def _async_run(
-    function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    steps = bridged_call(function, write_back, args, kwargs)
+async def _async_run(method: BridgedMethod, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if _has(method.wrapped, args, kwargs):
+        padded = padded_batch(args, kwargs)
+        if padded is not None:
+            return await async_call_padded(functools.partial(_async_call, method), padded, args, kwargs)
+        args, kwargs = await async_received(args, kwargs)
+        return await _async_call(method, *args, **kwargs)
+    steps = bridged_call(method, args, kwargs)
     try:
         _, call, mine, named = next(steps)
         while call is not None:
             _, call, mine, named = steps.send(await call(*mine, **named))
         return mine[0]
     except KeyError as error:
-        explain_missing_field(error, function.__qualname__, (*args, *kwargs.values()))
+        explain_missing_field(error, method.function.__qualname__, (*args, *kwargs.values()))
         raise
     finally:
         steps.close()
@@ -142,13 +179,13 @@ async def _async_run_plain(function: Callable[..., Any], args: tuple[Any, ...], 
         current_outputs.reset(token)
 
 
-def _has_metadata(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _has(kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     # On the path of every call of every registered method: two loops, no allocation.
     for arg in args:
-        if isinstance(arg, METADATA):
+        if isinstance(arg, kinds):
             return True
     if kwargs:
         for value in kwargs.values():
-            if isinstance(value, METADATA):
+            if isinstance(value, kinds):
                 return True
     return False

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tensordict import NonTensorData, TensorDict
 
+from transferqueue.batch_types import is_batch_type
 from transferqueue.codec import new_batch
 from transferqueue.conversions import async_rows_of_keys, rows_of_keys
 from transferqueue.errors import SchemaMismatchError
@@ -25,6 +26,7 @@ from transferqueue.workers.batch_rows import keep_rows
 from transferqueue.workers.bridge_log import CallLog, start_log
 from transferqueue.workers.method_output import MethodOutput, is_bridged
 from transferqueue.workers.outputs import CallOutputs, current_outputs
+from transferqueue.workers.parameter_types import ParameterTypes, parameter_types
 from transferqueue.workers.ranks import rank_of
 from transferqueue.workers.write_back import WriteBack
 
@@ -55,13 +57,38 @@ class Input:
     batch: TensorDict
 
 
-def bridged_call(
-    function: Callable[..., Any], write_back: WriteBack, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Steps:
-    """Runs `function` with its metadata arguments as TensorDicts; ends with what the caller gets (see `tqbridge`).
+class BridgedMethod:
+    """What the bridge knows of a function before it is called.
+
+    Attributes:
+        write_back: who writes its outputs back.
+        wrapped: types of arguments that stand for something else: they are replaced before anything is looked at.
+        kinds: these and metadata; a call without any is no business of the bridge.
+    """
+
+    __slots__ = ("_types", "function", "kinds", "wrapped", "write_back")
+
+    def __init__(self, function: Callable[..., Any], write_back: WriteBack, wrapped: tuple[type, ...]) -> None:
+        self.function = function
+        self.write_back = write_back
+        self.wrapped = wrapped
+        self.kinds: tuple[type, ...] = (*METADATA, *wrapped)
+        self._types: ParameterTypes | Literal["unread"] | None = "unread"
+
+    @property
+    def parameter_types(self) -> ParameterTypes | None:
+        """Read on first use, when all names of the module are there."""
+        if self._types == "unread":
+            self._types = parameter_types(self.function)
+        return self._types
+
+
+def bridged_call(bridged: BridgedMethod, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
+    """Runs the function with its metadata arguments as TensorDicts; ends with what the caller gets (see `tqbridge`).
 
     A method may raise anything, StopIteration too, so the result is a last step and not what the generator returns.
     """
+    function, write_back, types = bridged.function, bridged.write_back, bridged.parameter_types
     method = function.__qualname__
     owner = args[0] if args and not isinstance(args[0], METADATA) else None
     log = start_log(method, owner, args, kwargs)
@@ -72,12 +99,12 @@ def bridged_call(
         for position, value in enumerate(args):
             if isinstance(value, METADATA):
                 entry = yield from _read(value, method, log)
-                filled_args[position] = entry.batch
+                filled_args[position] = entry.batch if types is None else types.converted(position, entry.batch)
                 target = target or entry
         for name, value in kwargs.items():
             if isinstance(value, METADATA):
                 entry = yield from _read(value, method, log)
-                filled_kwargs[name] = entry.batch
+                filled_kwargs[name] = entry.batch if types is None else types.converted(name, entry.batch)
                 target = target or entry
         assert target is not None  # the driver looked
         outputs = CallOutputs(target.rows, target.client, write_back, owner)
@@ -88,6 +115,8 @@ def bridged_call(
         finally:
             current_outputs.reset(token)
             log.method_s = time.perf_counter() - started_s
+        if not is_bridged(output) and is_batch_type(type(output)):
+            output = output.to_tensordict()
         if not is_bridged(output):
             log.done = True
             yield _last(output)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from transferqueue.errors import TransferTimeoutError
 
 
 def require_ray(what: str) -> Any:
@@ -19,10 +23,32 @@ def require_ray(what: str) -> Any:
 
 def inside_ray() -> bool:
     """Whether this process has joined a Ray cluster, without importing Ray."""
-    import sys
-
     ray = sys.modules.get("ray")
     return bool(ray is not None and getattr(ray, "is_initialized", lambda: False)())
+
+
+def is_reference(value: object) -> bool:
+    """Whether a value is a Ray reference, without importing Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and isinstance(value, ray.ObjectRef)
+
+
+def fetch(refs: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
+    """The values behind Ray references, in order. Raises what a task raised; after `timeout_s` seconds
+    `TransferTimeoutError`."""
+    ray = require_ray("fetching the outputs of a worker group")
+    try:
+        return list(ray.get(list(refs), timeout=timeout_s))
+    except ray.exceptions.GetTimeoutError as error:
+        raise TransferTimeoutError(
+            f"not all of {len(refs)} outputs were there after {timeout_s:g} s", timeout_s=timeout_s
+        ) from error
+
+
+def are_ready(refs: Sequence[Any]) -> bool:
+    """Whether `fetch` would return, or raise, at once."""
+    ready, _ = require_ray("a worker group").wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+    return len(ready) == len(refs)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from transferqueue.workers.bridge import tqbridge
+from transferqueue.workers.bridge import bridge
 from transferqueue.workers.dispatch_modes import Dispatch, resolve_dispatch_mode
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 
@@ -88,7 +88,7 @@ def register(
     )
 
     def decorator(function: _Function) -> _Function:
-        bridged = tqbridge(mode)(function)
+        bridged = bridge(function, mode.writes_back, materialize_futures=materialize_futures)
         setattr(bridged, MAGIC_ATTR, RegisteredAttributes(registration))
         return bridged
 

@@ -12,6 +12,7 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 DATA_PLANE_LAYERS = (
     ("_native", "errors"),
     (
+        "batch_types",
         "config",
         "config_page",
         "config_sources",

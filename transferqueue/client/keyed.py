@@ -10,13 +10,14 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
+from transferqueue.batch_types import ConvertibleBatch
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.in_place import InPlaceCalls
 from transferqueue.client.reads import check_layout, describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.writes import (
     DataParser,
-    check_batch,
+    checked_batch,
     encode_row_tags,
     metadata_room,
     parsed,
@@ -74,12 +75,12 @@ class KeyedCalls(InPlaceCalls):
         if isinstance(fields, Mapping) and not isinstance(fields, TensorDictBase):
             columns = {name: _as_column(name, value) for name, value in fields.items()}
         elif fields is not None:
-            check_batch(fields)
-            if tuple(fields.batch_size)[:1] != (1,):
+            columns = checked_batch(fields)
+            if tuple(columns.batch_size)[:1] != (1,):
                 raise SchemaMismatchError(
-                    f"kv_put stores one row, the TensorDict has batch size {list(fields.batch_size)}: use kv_batch_put",
+                    f"kv_put stores one row, the batch has batch size {list(columns.batch_size)}: use kv_batch_put",
                     expected=1,
-                    found=tuple(fields.batch_size),
+                    found=tuple(columns.batch_size),
                 )
         tags = None if tag is None else [tag]
         return (yield from self._put_keys([key], partition_id, columns, tags, data_parser, timeout, lists_are_rows))
@@ -89,7 +90,7 @@ class KeyedCalls(InPlaceCalls):
         self,
         keys: str | list[str],
         partition_id: str,
-        fields: TensorDictBase | None = None,
+        fields: TensorDictBase | ConvertibleBatch | None = None,
         tags: Sequence[Mapping[str, Any]] | None = None,
         data_parser: DataParser | None = None,
         *,
@@ -100,14 +101,14 @@ class KeyedCalls(InPlaceCalls):
 
         Args:
             keys: distinct.
-            fields: a TensorDict of batch size [number of keys].
+            fields: a TensorDict of batch size [number of keys], or a batch with ``to_tensordict`` (see `put`).
             tags: one dict per key.
 
         Raises:
             ValueError: neither fields nor tags, duplicate keys, or sizes that do not match.
         """
         if fields is not None:
-            check_batch(fields)
+            fields = checked_batch(fields)
         return (yield from self._put_keys(keys, partition_id, fields, tags, data_parser, timeout, lists_are_rows))
 
     def _put_keys(

@@ -12,6 +12,7 @@ from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
 from transferqueue.allocation import give_up
+from transferqueue.batch_types import ConvertibleBatch, as_tensordict
 from transferqueue.client.core import (
     Indexes,
     as_indexes,
@@ -44,7 +45,7 @@ class WriteCalls(ReadCalls):
     @blocking
     def put(
         self,
-        data: TensorDictBase,
+        data: TensorDictBase | ConvertibleBatch,
         metadata: BatchMeta | None = None,
         partition_id: str | None = None,
         data_parser: DataParser | None = None,
@@ -59,7 +60,8 @@ class WriteCalls(ReadCalls):
             data: of batch size [rows, ...] the first number counts rows, further ones are dimensions of each row; it
                 comes back with batch size [rows]. Its tensors may be changed as soon as the call returns.
                 ``NonTensorData`` entries are values of the batch: they are not stored but become extra_info of the
-                returned metadata.
+                returned metadata. A `DataProto`, or another batch with ``to_tensordict``, is stored like the TensorDict
+                that it converts to: its `meta_info` becomes extra_info.
             metadata: the rows that get the fields; pads are not stored. Without it, new rows are made.
             partition_id: where new rows go; created on first use.
             data_parser: called on a dict of columns (nested and Python columns as lists of rows) before storing; must
@@ -79,15 +81,15 @@ class WriteCalls(ReadCalls):
             StorageFullError: no room within `timeout`; nothing is stored.
         """
         self._open()
-        check_batch(data)
-        rows = int(data.batch_size[0])
+        batch = checked_batch(data)
+        rows = int(batch.batch_size[0])
         if metadata is None:
             if partition_id is None:
                 raise ValueError("put needs metadata (rows that exist) or partition_id (where new rows go)")
             partition = check_partition(partition_id)
             encoded = encode_row_tags(tags, rows)
             metadata_room(self._store, (), encoded)
-            plan = plan_put(parsed(data, rows, data_parser), rows, lists_are_rows=lists_are_rows)
+            plan = plan_put(parsed(batch, rows, data_parser), rows, lists_are_rows=lists_are_rows)
             refuse_constants_only(plan, rows)
             if not rows or not plan.layouts:
                 # Nothing to store; a batch of no rows still says which fields it would have.
@@ -102,7 +104,7 @@ class WriteCalls(ReadCalls):
                 made.extra_info = dict(plan.batch_info)
             return made
         target = self._target(metadata, partition_id, "put")
-        columns = parsed(data, rows, data_parser)
+        columns = parsed(batch, rows, data_parser)
         if rows != metadata.size:
             raise SchemaMismatchError(
                 f"the data has {rows} rows, the metadata {metadata.size}", expected=metadata.size, found=rows
@@ -269,11 +271,16 @@ def schemas_of(raw: Mapping[str, bytes]) -> dict[str, FieldSchema]:
     return {name: stored_schema(schema) for name, schema in raw.items()}
 
 
-def check_batch(data: Any) -> None:
+def checked_batch(data: Any) -> Any:
+    """A TensorDict, made of a batch of another type where it can be. Raises `TypeError` for anything else."""
+    data = as_tensordict(data)
     if not is_tensor_collection(data) or is_non_tensor(data):
-        raise TypeError(f"put takes a TensorDict, not {type(data).__name__}; kv_put takes a dict for one row")
+        raise TypeError(
+            f"put takes a TensorDict or DataProto, not {type(data).__name__}; kv_put takes a dict for one row"
+        )
     if not data.batch_size:
         raise SchemaMismatchError("the TensorDict has no batch dimension, hence no rows: give it batch_size=[rows]")
+    return data
 
 
 def parsed(data: Any, rows: int, parser: DataParser | None) -> Any:

@@ -5,6 +5,7 @@ runs on metadata (see `transferqueue.workers.tqbridge`).
 """
 
 from transferqueue.workers.data_proto.data_proto import DataProto
+from transferqueue.workers.data_proto.data_proto_future import DataProtoFuture, OutputShard, rows_of
 from transferqueue.workers.data_proto.errors import DataProtoError, DataProtoKeyError
 from transferqueue.workers.data_proto.item import DataProtoItem, collate_fn
 from transferqueue.workers.data_proto.pads import pad_dataproto_to_divisor, unpad_dataproto
@@ -16,11 +17,14 @@ __all__ = [
     "DataProto",
     "DataProtoConfig",
     "DataProtoError",
+    "DataProtoFuture",
     "DataProtoItem",
     "DataProtoKeyError",
+    "OutputShard",
     "collate_fn",
     "fold_batch_dim",
     "pad_dataproto_to_divisor",
+    "rows_of",
     "unfold_batch_dim",
     "union_numpy_dict",
     "union_tensor_dict",

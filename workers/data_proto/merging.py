@@ -55,6 +55,13 @@ def merged_meta_info(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
+def are_metrics(found: Sequence[Any]) -> bool:
+    """Whether these are values that `merged_metrics` merges."""
+    return bool(found) and all(
+        isinstance(entry, Mapping) for value in found for entry in (value if isinstance(value, list) else [value])
+    )
+
+
 def merged_metrics(found: Sequence[Any]) -> Any:
     """Dicts of numbers, or lists of such, as one dict of lists in the order of the pieces. A name that only some have
     is kept, with the entries of those.

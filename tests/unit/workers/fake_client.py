@@ -6,6 +6,7 @@ Injected through `transferqueue.workers.session_client.client_for`, the one seam
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ class FakeClient:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()  # calls are atomic, as the client's are
         self.rows: dict[int, dict[str, Any]] = {}
         self.keys: dict[tuple[str, str], int] = {}
         self.calls: list[str] = []
@@ -42,6 +44,11 @@ class FakeClient:
             metadata = BatchMeta(indexes, partition_id or "p", session=SESSION)
         real = metadata.unpad().global_indexes
         self.stored.append((real, sorted(data.keys())))
+        with self._lock:
+            self._store(data, metadata)
+        return metadata.add_fields(data)
+
+    def _store(self, data: TensorDictBase, metadata: BatchMeta) -> None:
         for name in data.keys():
             entry = data.get(name)
             values = entry.unbind(0) if isinstance(entry, torch.Tensor) else entry.tolist()
@@ -49,7 +56,6 @@ class FakeClient:
                 if pad:
                     continue
                 self.rows.setdefault(index, {})[name] = value.clone() if isinstance(value, torch.Tensor) else value
-        return metadata.add_fields(data)
 
     def put_keys(self, keys: Sequence[str], data: TensorDictBase, partition_id: str) -> BatchMeta:
         meta = self.put(data, partition_id=partition_id)
@@ -63,7 +69,9 @@ class FakeClient:
             raise KeyNotFoundError(f"no keys {unknown}", keys=tuple(unknown))
         indexes = [self.keys[partition_id, key] for key in keys]
         meta = BatchMeta(indexes, partition_id, session=SESSION)
-        return meta.add_fields(self._columns(meta, sorted({name for index in indexes for name in self.rows[index]})))
+        with self._lock:
+            names = sorted({name for index in indexes for name in self.rows[index]})
+            return meta.add_fields(self._columns(meta, names))
 
     def fields_meta(self, partition_id: str, fields: Sequence[str] | None = None) -> BatchMeta:
         self.calls.append("fields_meta")
