@@ -17,11 +17,12 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice examples dev test test-python test-one-process test-processes test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-one-process test-processes test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
 	@echo "make demo    train a small model with GRPO; the controller ships only metadata (about 6 minutes, 2 GB)"
+	@echo "make ppo     the same task with PPO: actor and critic in the same processes (about 3 minutes)"
 	@echo "make examples   the two short ones: a model on several ranks, texts without a model (about a minute)"
 	@echo "make test    everything that must hold (under 12 minutes)"
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
@@ -67,6 +68,9 @@ demo: demo-notice setup
 
 demo-notice:
 	@echo "make demo: set-up (about 2 GB of packages in $(VENV), once), then training: about 6 minutes in all on 2 cores"
+
+ppo: setup
+	$(BIN)/python -m examples.ppo $(ARGS)
 
 examples: setup
 	$(BIN)/python -m examples.tensor_parallel

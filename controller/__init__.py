@@ -42,6 +42,7 @@ from transferqueue.controller.errors import (
 )
 from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.local_worker_group import LocalWorkerGroup
+from transferqueue.controller.pools.orphans import remove_orphaned_pools
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.pools.resource_pool import ResourcePool
 from transferqueue.controller.pools.resource_pool_manager import ResourcePoolManager
@@ -97,6 +98,7 @@ __all__ = [
     "merge_resource_pool",
     "register",
     "register_dispatch_mode",
+    "remove_orphaned_pools",
     "split_resource_pool",
     "update_dispatch_mode",
 ]

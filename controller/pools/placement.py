@@ -8,6 +8,7 @@ from typing import Any
 
 from transferqueue.controller.pools.cluster_nodes import address_order, cluster_nodes
 from transferqueue.controller.pools.feasibility import can_fit
+from transferqueue.controller.pools.orphans import with_maker
 from transferqueue.controller.pools.placement_wait import wait_until_ready
 from transferqueue.controller.pools.plan import Plan
 from transferqueue.controller.pools.rank_place import RankPlace
@@ -29,11 +30,12 @@ def place_ranks(plan: Plan, timeout_s: float) -> list[list[RankPlace]]:
     groups: list[Any] = []
     try:
         for entry, ranks in enumerate(plan.ranks_per_node):
+            name = f"{plan.pool}_{entry}_{uuid.uuid4().hex[:8]}"
             groups.append(
                 ray.util.placement_group(
                     [plan.bundle.resources() for _ in range(ranks)],
                     strategy=plan.strategy,
-                    name=f"{plan.pool}_{entry}_{uuid.uuid4().hex[:8]}",
+                    name=name if plan.lifetime else with_maker(name),
                     lifetime=plan.lifetime,
                 )
             )

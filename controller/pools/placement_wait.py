@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transferqueue.controller.pools.cluster_nodes import cluster_nodes
+from transferqueue.controller.pools.orphans import remove_orphaned_pools
 from transferqueue.controller.pools.plan import Plan
 from transferqueue.controller.pools.refusal import too_little
 from transferqueue.controller.pools.waiting import describe_wait
@@ -34,6 +35,7 @@ def wait_until_ready(plan: Plan, groups: Sequence[Any], timeout_s: float) -> Non
             pending.pop(0)
             continue
         gc.collect()  # the room may be that of a group which the program dropped as part of a reference cycle
+        remove_orphaned_pools()  # or that of a controller that was killed
         waited_s = time.monotonic() - started_s
         if waited_s < timeout_s and time.monotonic() < word_at_s:
             continue

@@ -25,6 +25,7 @@ def start_ray(num_cpus: int) -> None:
     import ray
 
     ray.init(
+        address="local",  # not a cluster that somebody else started on this machine
         num_cpus=num_cpus,
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,

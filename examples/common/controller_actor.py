@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from transferqueue.controller import remove_orphaned_pools
+
 Training = Callable[[Any], Generator[Any, None, None]]
 """From a configuration to the events of its run. A function of a module: it travels to the actor by its name."""
 
@@ -18,12 +20,20 @@ class ControllerActor:
 
 
 def events_of(training: Training, config: Any, controller: str) -> Generator[Any, None, None]:
-    """Runs `training(config)` where `controller` says: "driver" is this process, "actor" a Ray actor."""
+    """Runs `training(config)` where `controller` says: "driver" is this process, "actor" a Ray actor.
+
+    When that actor dies its ranks end with it and the session is removed; what it had reserved is given back here, and
+    Ray's error raised: the program may go on and start another.
+    """
     if controller == "driver":
         yield from training(config)
         return
     import ray
 
     actor: Any = ray.remote(ControllerActor).remote()
-    for reference in actor.run.options(num_returns="streaming").remote(training, config):
-        yield ray.get(reference)
+    try:
+        for reference in actor.run.options(num_returns="streaming").remote(training, config):
+            yield ray.get(reference)
+    except ray.exceptions.RayActorError:
+        remove_orphaned_pools()
+        raise

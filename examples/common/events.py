@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 
 from examples.common.metrics import Metrics
 
 
 @dataclass(frozen=True)
 class Started:
-    """The ranks are up."""
+    """The ranks are up: how many there are of each group. `controller_pid` is the process that runs the loop."""
 
     parameters: int
     ranks: dict[str, int]
     session: str
+    controller_pid: int = field(default_factory=os.getpid)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 
 import torch
@@ -46,6 +47,7 @@ def run() -> bool:
             scored = group.score(rows)
             puts = client.stats().puts - puts_before
             seen = group.seen()
+            console.print(f"{group.describe(file=io.StringIO()).meshes[0]}", highlight=False)
         found = client.get_data(scored.select_fields(["log_probs"]))["log_probs"]
     alone = ShardedPolicy(MODEL, initial_state(MODEL, SEED, 0.2), TensorParallel(), None)
     expected = log_probs_of(alone, batch)["log_probs"]
