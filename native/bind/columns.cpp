@@ -102,9 +102,10 @@ std::vector<std::int64_t> numbers_of(const Resolved& resolved, const std::vector
 // Offsets as tensors: one for all columns with equal ones, whose ragged sizes are then the same for torch.
 class Offsets {
  public:
-  std::size_t number_of(const std::shared_ptr<std::vector<std::int64_t>>& steps) {
+  explicit Offsets(std::int64_t rows) : size_(static_cast<std::size_t>(rows) + 1) {}
+  std::size_t number_of(const std::shared_ptr<std::int64_t[]>& steps) {
     for (std::size_t i = 0; i < distinct_.size(); ++i) {
-      if (*distinct_[i] == *steps) return i;
+      if (std::equal(steps.get(), steps.get() + size_, distinct_[i].get())) return i;
     }
     distinct_.push_back(steps);
     return distinct_.size() - 1;
@@ -112,13 +113,14 @@ class Offsets {
   nb::list capsules() const {
     nb::list result;
     for (const auto& steps : distinct_) {
-      result.append(to_capsule(steps->data(), int64_elements, {static_cast<std::int64_t>(steps->size())}, steps));
+      result.append(to_capsule(steps.get(), int64_elements, {static_cast<std::int64_t>(size_)}, steps));
     }
     return result;
   }
 
  private:
-  std::vector<std::shared_ptr<std::vector<std::int64_t>>> distinct_;
+  const std::size_t size_;
+  std::vector<std::shared_ptr<std::int64_t[]>> distinct_;
 };
 
 nb::object capsule_of(const Plan& plan, Column& column, std::int64_t rows) {
@@ -154,7 +156,7 @@ ColumnsOfGet columns(Resolved& self, ColumnTypes& types, const Strings& fields, 
 
   nb::dict result;
   nb::list rest;
-  Offsets offsets;
+  Offsets offsets(rows);
   std::uint64_t viewed_nbytes = 0;
   std::uint64_t copied_nbytes = 0;
   std::size_t next = 0;

@@ -111,15 +111,26 @@ RowShape append_ragged_sources(std::span<const FieldInBlock> blocks, std::span<c
     const auto count = static_cast<std::size_t>(piece.count);
     bool whole = true;
     const auto fill = [&](auto&& nbytes_of) {
-      for (std::size_t i = 0; i < count; ++i, ++at) {
+      // All of it in registers: through references, every store into `steps` might be one into the others.
+      std::int64_t* const out = steps.data() + at + 1;
+      const Units unit = units;
+      auto begin = static_cast<std::uint64_t>(steps[at]);
+      std::int64_t shortest = shape.shortest;
+      std::int64_t longest = shape.longest;
+      bool all_whole = true;
+      for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t nbytes = nbytes_of(i);
-        whole = whole && units.whole(nbytes);
-        const std::int64_t length = units.count(nbytes);
-        shape.shortest = std::min(shape.shortest, length);
-        shape.longest = std::max(shape.longest, length);
-        // Unsigned: damaged offsets may overflow here, before they are refused.
-        steps[at + 1] = static_cast<std::int64_t>(static_cast<std::uint64_t>(steps[at]) + static_cast<std::uint64_t>(length));
+        all_whole &= unit.whole(nbytes);
+        const std::int64_t length = unit.count(nbytes);
+        shortest = std::min(shortest, length);
+        longest = std::max(longest, length);
+        begin += static_cast<std::uint64_t>(length);  // unsigned: damaged offsets may overflow here, before they are refused
+        out[i] = static_cast<std::int64_t>(begin);
       }
+      at += count;
+      shape.shortest = shortest;
+      shape.longest = longest;
+      whole = whole && all_whole;
     };
     const Span bytes = field.rows(piece.block_row, piece.count);  // the two ends are in order and inside the field
     if (field.layout().kind == FieldKind::dense) {
@@ -133,7 +144,7 @@ RowShape append_ragged_sources(std::span<const FieldInBlock> blocks, std::span<c
       fill([&](std::size_t i) {
         std::uint64_t row_end = 0;
         std::memcpy(&row_end, stored + (i + 1) * sizeof row_end, sizeof row_end);
-        ordered = ordered && row_end >= row_begin;
+        ordered &= row_end >= row_begin;
         return row_end - std::exchange(row_begin, row_end);
       });
       // Should a damaged writer still be at it: what was read last must be the end that was checked.

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace tq {
 
@@ -27,8 +26,8 @@ struct Column {
   std::shared_ptr<void> data;  // null: the rows have no bytes. Owns mapping and lease, or the memory copied to
   std::uint64_t nbytes = 0;
   bool viewed = false;
-  std::shared_ptr<std::vector<std::int64_t>> steps;  // ragged: where each row begins, in units; [rows + 1]
-  std::int64_t shortest = 0;                         // ragged: rows, in units
+  std::shared_ptr<std::int64_t[]> steps;  // ragged: where each row begins, in units; [rows + 1]
+  std::int64_t shortest = 0;              // ragged: rows, in units
   std::int64_t longest = 0;
 };
 

@@ -47,8 +47,9 @@ std::vector<Column> Resolved::read(std::span<const ColumnRequest> requests, Read
     Column& column = columns[i];
     RowShape shape;
     if (request.kind == ColumnKind::ragged) {
-      column.steps = std::make_shared<std::vector<std::int64_t>>(resolution_.indexes.size() + 1);
-      shape = append_ragged_sources(blocks, pieces, request.unit_nbytes, ranges, *column.steps);
+      const std::size_t n_steps = resolution_.indexes.size() + 1;
+      column.steps = std::make_shared_for_overwrite<std::int64_t[]>(n_steps);
+      shape = append_ragged_sources(blocks, pieces, request.unit_nbytes, ranges, {column.steps.get(), n_steps});
     } else {
       shape = append_sources(blocks, pieces, request.kind == ColumnKind::dense ? request.unit_nbytes : 0, ranges);
     }
