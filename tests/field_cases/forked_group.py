@@ -11,9 +11,10 @@ from typing import Any
 from tests.support.sessions import Forked
 from transferqueue.controller import WorkerGroup
 from transferqueue.controller.describe.rank_report import RankReport
+from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.rank_facts import RankFacts, RankState
 from transferqueue.controller.rank_set import RankSet
-from transferqueue.workers import Future
+from transferqueue.workers import DataProtoFuture, Future
 from transferqueue.workers.arguments import RankArguments, arguments_for_ranks, value_for_rank
 
 ANSWER_WITHIN_S = 60.0
@@ -75,6 +76,16 @@ class ForkedGroup(WorkerGroup):
         self, method_name: str, args: Sequence[Any], kwargs: Mapping[str, Any], finish: Callable[[list[Any]], Any]
     ) -> Future:
         return self._send(self.workers, method_name, arguments_for_ranks(args, kwargs, self.world_size), finish)
+
+    def submit_joined(
+        self,
+        method_name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        finish: Callable[[list[Any]], Any],
+        joined: Sequence[JoinedRank],
+    ) -> DataProtoFuture:
+        raise NotImplementedError("calls on this group block")
 
     def submit_rank(
         self,
