@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from transferqueue.controller.describe.telling import telling
 from transferqueue.workers.futures import Future
 from transferqueue.workers.ray_runtime import require_ray
 
@@ -24,10 +25,14 @@ class GroupFuture(list[Any], Future):
         self._gather = gather
         self._finish = finish
         self._result: tuple[Any] | None = None
+        self.on_error: Callable[[BaseException], object] | None = None
+        """Told what `get` raises, other than that the ranks have not answered yet."""
 
     def get(self, timeout_s: float | None = None) -> Any:
         if self._result is None:
-            self._result = (self._finish(self._gather(list(self), timeout_s)),)
+            with telling(self.on_error):
+                outputs = self._gather(list(self), timeout_s)
+            self._result = (self._finish(outputs),)
         return self._result[0]
 
     def done(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.custom_execute import execute_by_name
+from transferqueue.controller.describe.traced_sender import TracedSender
 from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.named_code import under_name
 from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
@@ -15,9 +17,11 @@ from transferqueue.workers.dispatch_modes import resolve_dispatch_mode
 from transferqueue.workers.errors import DispatchError
 from transferqueue.workers.execute import Execute
 from transferqueue.workers.futures import materialized, received
+from transferqueue.workers.megatron_layout import megatron_joined_ranks
 from transferqueue.workers.padding_config import DataProtoConfig
 from transferqueue.workers.padding_mask import TAKES_PADDED_BATCHES
 from transferqueue.workers.register import Registration
+from transferqueue.workers.write_back import MegatronWrites
 
 if TYPE_CHECKING:
     from transferqueue.controller.worker_group import WorkerGroup
@@ -78,30 +82,40 @@ class GroupMethod:
             raise error.named(self.__qualname__, self._names_of(args)) from None
         if padding.by_value is not None and self._takes_padded_batches:
             args, kwargs = padding.tell_ranks(args, kwargs)
+        sender: Any = self._traced(mode, padding, args) if group.traces else group
         execute, blocking = registration.execute_mode, registration.blocking
         if mode.rank_zero_only and execute is Execute.ALL:
-            future = group.submit_rank_zero(
+            future = sender.submit_rank_zero(
                 self.__name__, args, kwargs, lambda outputs: mode.collect_fn(group, outputs)
             )
         elif execute is Execute.RANK_ZERO:
-            future = group.submit_rank_zero(self.__name__, args, kwargs, _only)
+            future = sender.submit_rank_zero(self.__name__, args, kwargs, _only)
         elif execute is not Execute.ALL:
             collect = lambda outputs: padding.drop_from(mode.collect_fn(group, outputs))  # noqa: E731
             return execute_by_name(group, execute, blocking, self.__name__, args, kwargs, collect)
         elif blocking:
-            return self._collected(mode, padding, group.call_all(self.__name__, args, kwargs))
+            return self._collected(mode, padding, sender.call_all(self.__name__, args, kwargs))
         else:
             finish = lambda outputs: self._collected(mode, padding, outputs)  # noqa: E731
             if mode.joined_ranks is None:
-                return group.submit_all(self.__name__, args, kwargs, finish)
+                return sender.submit_all(self.__name__, args, kwargs, finish)
             joined = [JoinedRank(rank, *padding.of_rank(rank)) for rank in mode.joined_ranks(group)]
-            return group.submit_joined(self.__name__, args, kwargs, finish, joined)
+            return sender.submit_joined(self.__name__, args, kwargs, finish, joined)
         return future.get() if blocking else future
 
     def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
         if not padding.added:
             return mode.collect_fn(self._group, outputs)
         return padding.drop_from(mode.collect_fn(self._group, padding.trim_outputs(outputs)))
+
+    def _traced(self, mode: DispatchMode, padding: Padding, args: tuple[Any, ...]) -> TracedSender:
+        group = self._group
+        collected: Callable[[], Sequence[int]] | None = None
+        if mode.joined_ranks is not None:
+            collected = functools.partial(mode.joined_ranks, group)
+        elif isinstance(mode.writes_back, MegatronWrites):
+            collected = functools.partial(megatron_joined_ranks, mode.writes_back.pp_as_dp, group)
+        return TracedSender(group, self._names_of(args), collected, lambda rank: padding.of_rank(rank)[1])
 
     def _evened(
         self, mode: DispatchMode, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future as Call
 from typing import Any
 
+from transferqueue.controller.describe.telling import telling
 from transferqueue.workers.futures import Future
 
 
@@ -22,10 +23,14 @@ class LocalFuture(Future):
         self._gather = gather
         self._finish = finish
         self._result: tuple[Any] | None = None
+        self.on_error: Callable[[BaseException], object] | None = None
+        """Told what `get` raises, other than that the ranks have not answered yet."""
 
     def get(self, timeout_s: float | None = None) -> Any:
         if self._result is None:
-            self._result = (self._finish(self._gather(timeout_s)),)
+            with telling(self.on_error):
+                outputs = self._gather(timeout_s)
+            self._result = (self._finish(outputs),)
         return self._result[0]
 
     def done(self) -> bool:

@@ -13,6 +13,7 @@ from transferqueue.controller.rank_facts import RankFacts, RankState
 if TYPE_CHECKING:
     from transferqueue.controller.aliveness import AlivenessCheck
     from transferqueue.controller.describe.rank_report import RankReport
+    from transferqueue.controller.describe.trace import Trace
     from transferqueue.controller.pools.pool_facts import PoolFacts
 
 
@@ -27,6 +28,8 @@ class RankSet(ABC):
 
     def __init__(self, ranks: Sequence[RankFacts]) -> None:
         self.ranks = list(ranks)
+        self.traces: list[Trace] = []
+        """What is told of each call."""
         self.names: list[str] = []
         """What the actors are called in the cluster; empty where there are none."""
         self.death: WorkerDiedError | None = None

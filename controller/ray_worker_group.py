@@ -247,7 +247,7 @@ class RayWorkerGroup(WorkerGroup):
 
     def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_rank_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
-        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
+        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
 
     def _fetch(self, started: Any, timeout_s: float | None = None) -> Any:
         """The outputs behind Ray references, one or a list of them; anything else is the output itself."""

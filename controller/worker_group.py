@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.controller.aliveness import AlivenessCheck, OnDeath, wait_until_alive
 from transferqueue.controller.colocated.role_groups import RoleGroups
 from transferqueue.controller.describe.describing import Describing
+from transferqueue.controller.describe.tracing import Tracing
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
 from transferqueue.controller.joined_rank import JoinedRank
@@ -32,7 +33,7 @@ def _same(name: str) -> str:
     return name
 
 
-class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
+class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
     """Ranks that run one worker class. Its registered methods appear on the group as `GroupMethod`s.
 
     A group is a view of a `RankSet`: some of its ranks, the class whose methods the group shows, and what these are
@@ -235,11 +236,12 @@ class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
         When all arguments are lists as long as the group, element i goes to rank i; else all are broadcast.
         `PerRank([...])` and `Broadcast(value)` say it explicitly.
         """
-        return self.call_all(method_name, args, kwargs)
+        outputs: list[Any] = self._sender.call_all(method_name, args, kwargs)
+        return outputs
 
     def execute_all_async(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_all_sync`, without waiting: a future; on Ray it is also a list of references."""
-        return self.submit_all(method_name, args, kwargs, list)
+        return self._sender.submit_all(method_name, args, kwargs, list)
 
     def execute_all(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """The same as `execute_all_async`."""
@@ -247,11 +249,11 @@ class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
 
     def execute_rank_sync(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a method, registered or not, on one rank; its output. `IndexError` for a rank that is not there."""
-        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first).get()
+        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first).get()
 
     def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_rank_sync`, without waiting: a future; on Ray a reference, whose errors are Ray's own."""
-        return self.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)
+        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)
 
     def execute_rank(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """The same as `execute_rank_async`."""
@@ -272,7 +274,7 @@ class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
     def dispatch_info(self, mesh_name: str) -> list[int]:
         """The DP rank of every rank in a mesh; asked of the ranks once. Those of a slice are counted from 0."""
         if mesh_name not in self._dispatch_info:
-            dp_ranks = self.execute_all_sync("query_dispatch_info", mesh_name=mesh_name)
+            dp_ranks = self.call_all("query_dispatch_info", (), {"mesh_name": mesh_name})
             if self.world_size < self._ranks.world_size:  # the DP ranks of a slice, counted from 0 again
                 number_of = {dp_rank: number for number, dp_rank in enumerate(sorted(set(dp_ranks)))}
                 dp_ranks = [number_of[dp_rank] for dp_rank in dp_ranks]
@@ -282,7 +284,7 @@ class WorkerGroup(Describing, RoleGroups, MegatronInfo, ABC):
     def collect_info(self, mesh_name: str) -> list[bool]:
         """The collect mask of a mesh, one bool per rank; asked of the ranks once."""
         if mesh_name not in self._collect_info:
-            self._collect_info[mesh_name] = self.execute_all_sync("query_collect_info", mesh_name=mesh_name)
+            self._collect_info[mesh_name] = self.call_all("query_collect_info", (), {"mesh_name": mesh_name})
         return self._collect_info[mesh_name]
 
     def _bind_worker_method(self, user_class: type) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 from transferqueue.controller import (
     RayClassWithInitArgs,
@@ -18,7 +21,13 @@ from transferqueue.controller import (
     WorkerDiedError,
     create_colocated_worker_cls,
 )
-from transferqueue.workers import Dispatch, Worker, init_process_group, register
+from transferqueue.workers import (
+    Dispatch,
+    Worker,
+    init_process_group,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,6 +39,10 @@ class Trainer(Worker):
     def setup(self) -> None:
         init_process_group("gloo", timeout_s=60.0)
         self._register_dispatch_collect_info("model", dp_rank=self.rank // 2, is_collect=self.rank != 1)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn("model"))
+    def train(self, batch: TensorDict) -> TensorDict:
+        return batch
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     def hang(self, rank: int, until: str) -> None:
@@ -131,6 +144,30 @@ def test_a_rank_that_hangs(group: RayWorkerGroup, tmp_path: Path) -> None:
         (tmp_path / "go").touch()
     hanging.get(timeout_s=30)
     assert trainer.describe(timeout_s=30).missing == ()
+
+
+def test_trace_while_a_rank_hangs(group: RayWorkerGroup, tmp_path: Path) -> None:
+    trainer = group.spawn(["trainer"])["trainer"]
+    output = io.StringIO()
+    try:
+        with group.trace(timeout_s=0.2, file=output) as trace:  # of all groups over these ranks
+            assert trainer.train(TensorDict({"x": torch.zeros(3, 2)}, batch_size=[3]))["x"].shape == (3, 2)
+            hanging = trainer.hang(1, str(tmp_path / "go"))
+            while "no answer" not in output.getvalue():
+                time.sleep(0.02)
+            assert not hanging.done()
+            (tmp_path / "go").touch()
+            hanging.get(timeout_s=30)
+    finally:
+        (tmp_path / "go").touch()
+    train, hang = trace.calls
+    assert (train.method, train.rows, train.collected) == ("Trainer.train", {0: 2, 1: 2, 2: 1}, (0, 2))
+    assert hang.collected == (0, 1, 2)
+    lines = output.getvalue().splitlines()
+    assert "    ranks 0-1: batch: TensorDict 2 rows, x (2, 2) float32" in lines
+    (late,) = [line for line in lines if "no answer" in line]
+    assert late.startswith("[2] Trainer.hang: no answer after 0.")
+    assert late.endswith("from rank 1")
 
 
 def test_a_dead_rank(group: RayWorkerGroup) -> None:  # the last
