@@ -63,7 +63,7 @@ class Receiver(Worker):
 
 @contextmanager
 def _group() -> Iterator[Any]:
-    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     try:
         with session():
             group = RayWorkerGroup(

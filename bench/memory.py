@@ -100,7 +100,7 @@ def controller_payload(rows: int, rounds: int) -> Measured:
     included."""
     count = (1 << 30) // 4096
     measured = Measured("controller_payload", SYSTEM, count * 4096)
-    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     try:
         with session("3GiB"):
             group = RayWorkerGroup(

@@ -47,7 +47,7 @@ class Reader:
 
 
 def _start() -> None:
-    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     tq.init()
 
 

@@ -42,7 +42,9 @@ def ray() -> Iterator[Any]:
     found = pytest.importorskip("ray")
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    found.init(num_cpus=64, num_gpus=8, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    found.init(
+        "local", num_cpus=64, num_gpus=8, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False
+    )
     yield found
     found.shutdown()
 
