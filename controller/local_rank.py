@@ -15,7 +15,9 @@ from typing import Any
 from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.loop_calls import call_in_loop
+from transferqueue.workers.rank_nodes import RankNode, RankNodes
 from transferqueue.workers.ranks import RankInfo
+from transferqueue.workers.ray_runtime import node_facts
 from transferqueue.workers.worker import Worker
 
 _environment = threading.Lock()
@@ -110,7 +112,9 @@ def _built(rank: int, world_size: int, class_with_args: ClassWithInitArgs) -> An
     """The worker, its constructor having seen the environment of its rank."""
     args = [value_for_rank(value, rank) for value in class_with_args.args]
     kwargs = {name: value_for_rank(value, rank) for name, value in class_with_args.kwargs.items()}
-    with _rank_environment(RankInfo(rank, world_size, rank, world_size, backend="local")):
+    facts = node_facts()
+    nodes = RankNodes([RankNode(facts.node_ip, facts.node_id)] * world_size)
+    with _rank_environment(RankInfo(rank, world_size, rank, world_size, backend="local", nodes=nodes)):
         worker = class_with_args.user_class(*args, **kwargs)
         if isinstance(worker, Worker):
             worker.rank_info  # noqa: B018  (read and kept while the environment is this rank's)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from transferqueue.workers.errors import NoFreePortError
 
-_LOOK_FIRST_S, _LOOK_LAST_S = 0.05, 2.0
+_LOOK_FIRST_S, _LOOK_LAST_S = 0.05, 0.5
 _TRIES = 64  # another process may begin to listen between the choice of a port and ours
 _held: dict[int, MasterPort] = {}
 
@@ -66,7 +66,7 @@ class MasterPort:
         """`hand_over` as soon as this process is in a default process group.
 
         For a program that joins by torch's own functions, of which nobody tells this object: a thread looks now and
-        then, 2 s apart at most, until then.
+        then, 0.5 s apart at most, until then.
         """
         threading.Thread(target=self._watch, name="master-port", daemon=True).start()
 

@@ -50,6 +50,10 @@ def _join(backend: str, timeout: timedelta | None) -> RankInfo:
 
 
 def destroy_process_group() -> None:
-    """Leaves the default process group, when there is one."""
+    """Leaves the default process group, when there is one.
+
+    To join another one afterwards, let every rank leave before the first one joins: leave in one call on the group and
+    join in the next. A rank that joins earlier meets the rendezvous of the old one, which ends under it.
+    """
     if dist.is_initialized():
         dist.destroy_process_group()

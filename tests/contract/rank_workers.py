@@ -89,9 +89,11 @@ class Member(Worker):
         return list(self.weights.tolist())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def rejoin(self, init_method: str | None) -> float:
-        """Leaves the default group and joins a new one."""
+    def leave(self) -> None:
         destroy_process_group()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def join_again(self, init_method: str | None) -> float:
         if init_method is not None:
             os.environ["DIST_INIT_METHOD"] = init_method
         init_process_group("gloo", timeout_s=60.0)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.contract.rank_workers import Member
-from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from transferqueue.controller import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, WorkerError
+from transferqueue.workers import NoFreePortError
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -135,10 +136,19 @@ def test_a_number_goes_through_both_groups(trainers: RayWorkerGroup, rollouts: R
 
 
 def test_ranks_leave_their_process_group_and_join_another(trainers: RayWorkerGroup, tmp_path: Path) -> None:
-    assert trainers.rejoin(None) == trainers.rejoin(None) == [3.0, 3.0]
-    assert trainers.rejoin(f"file://{tmp_path}/meeting") == [3.0, 3.0]
+    for init_method in (None, None, f"file://{tmp_path}/meeting"):
+        trainers.leave()
+        assert trainers.join_again(init_method) == [3.0, 3.0]
     assert (tmp_path / "meeting").exists()
 
 
-def test_functions_run_on_ranks(trainers: RayWorkerGroup) -> None:
-    assert trainers.execute_func_rank_zero(max, 3, 4) == 4
+def test_a_range_without_a_free_port_is_an_error_of_the_start(gpus: Any) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(WorkerError, match=f"rank 0 .*every port from {port} to {port} of .* is taken") as caught:
+            RayWorkerGroup(
+                RayResourcePool([1], use_gpu=False, max_colocate_count=1),
+                RayClassWithInitArgs(Member),
+                master_port_range=(port, port + 1),
+            )
+    assert isinstance(caught.value, NoFreePortError)
