@@ -69,7 +69,7 @@ def test_one_group_has_meshes_of_different_dp_size() -> None:
     with LocalWorkerGroup(Holder, world_size=4) as group:
         by_actor, by_rollout = group.by_actor(batch()), group.by_rollout(batch())
         with pytest.raises(
-            WorkerError, match="mesh 'critic' is not registered on rank . of Holder; registered: 'a"
+            WorkerError, match=r"mesh 'critic' is not registered on rank . of Holder; registered: 'a"
         ) as e:
             group.by_critic(batch())
     assert by_actor.batch["rows"].tolist() == [2] * 8
