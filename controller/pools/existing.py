@@ -25,6 +25,7 @@ def existing_request(
     use_gpu: bool | None,
     max_colocate_count: int | None,
     adopt: bool,
+    detached: bool,
     timeout_s: float,
 ) -> PoolRequest:
     """What a pool on `groups` is: see `RayResourcePool.from_placement_groups`."""
@@ -53,7 +54,7 @@ def existing_request(
         device_name=None,
         accelerator_type=None,
         further=bundle.further,
-        detached=False,
+        detached=detached,
         timeout_s=timeout_s,
         existing=tuple(found),
         adopted=adopt,

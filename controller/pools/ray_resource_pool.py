@@ -86,6 +86,7 @@ class RayResourcePool(ResourcePool):
         name_prefix: str | None = None,
         max_colocate_count: int | None = None,
         adopt: bool = False,
+        detached: bool = False,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> RayResourcePool:
         """A pool on placement groups that exist; ranks are in the order given.
@@ -100,6 +101,7 @@ class RayResourcePool(ResourcePool):
             name_prefix: what messages call the pool; None: the first placement group's name.
             max_colocate_count: how many groups may share the pool; None: as many as a bundle has CPUs.
             adopt: give the placement groups back as if they had been made here.
+            detached: they outlive the program (Ray does not say), so that detached groups may run there.
             timeout_s: how long to wait for placement groups that are not ready.
         """
         request = existing_request(
@@ -109,6 +111,7 @@ class RayResourcePool(ResourcePool):
             use_gpu=use_gpu,
             max_colocate_count=max_colocate_count,
             adopt=adopt,
+            detached=detached,
             timeout_s=timeout_s,
         )
         return cls._on((PoolSlice(Reservation(request)),), request.name)
@@ -208,11 +211,10 @@ class RayResourcePool(ResourcePool):
         return self.get_placement_groups() if self.is_reserved else None
 
     def say_device(self, device_name: str) -> None:
-        """Torch's name of the accelerators, for a pool whose maker did not say; no effect once the room is reserved."""
-        for part in self._slices:
-            request = part.reservation.request
-            if request.device_name is None and part.reservation.entries is None:
-                request.device_name = device_name
+        """Torch's name of the accelerators, for a pool whose maker did not say. `ValueError` where they are others."""
+        if self.use_gpu:
+            for part in self._slices:
+                part.reservation.say_device(device_name)
 
     def get_placement_groups(
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str | None = None

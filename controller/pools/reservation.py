@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from transferqueue.controller.errors import PoolSharedOutError
-from transferqueue.controller.pools.bundle import Bundle
+from transferqueue.controller.pools.bundle import Bundle, device_resource
 from transferqueue.controller.pools.bundle_users import BundleUsers
 from transferqueue.controller.pools.placement import moved, place_ranks, placement_states, places_of, remove_groups
 from transferqueue.controller.pools.placement_wait import wait_until_ready
@@ -58,6 +58,17 @@ class Reservation:
     def strategy(self) -> str:
         """Ray's placement strategy; empty before anything is reserved."""
         return self._strategy
+
+    def say_device(self, device_name: str) -> None:
+        """Which accelerator, where that is not settled. `ValueError` where another one is."""
+        wanted = device_resource(device_name)
+        if self._entries is None and self.request.device_name is None and self.request.existing_bundle is None:
+            self.request.device_name = device_name
+        if self.bundle.device != wanted:
+            raise ValueError(
+                f"a group for {device_name!r} needs bundles with {wanted}; those of pool {self.request.name!r} have "
+                f"{self.bundle.device}"
+            )
 
     def counts(self) -> list[int]:
         """Bundles per placement group in rank order: as asked, or sorted by address once they are reserved."""

@@ -50,6 +50,7 @@ class SubRayResourcePool(RayResourcePool):
             use_gpu=use_gpu,
             max_colocate_count=max_colocate_count,
             adopt=False,
+            detached=False,
             timeout_s=timeout_s,
         )
         ResourcePool.__init__(self, None, request.max_colocate_count)

@@ -69,13 +69,15 @@ def test_three_groups_see_the_same_devices_and_a_fourth_does_not_start(ray: Any)
     groups: list[RayWorkerGroup] = []
     try:
         for cls in (Seer, Seer, Blind):
-            groups.append(RayWorkerGroup(pool, RayClassWithInitArgs(cls)))
+            groups.append(RayWorkerGroup(pool, RayClassWithInitArgs(cls), device_name="cuda"))
         devices = [group.execute_all_sync("devices") for group in groups]
         assert devices[0] == devices[1] == devices[2]
         assert devices[0][0]
         assert [bundle.devices for bundle in pool.facts().bundles] == [(devices[0][0],)]
         with pytest.raises(PoolSharedOutError, match=r"Blind does not start: 3 worker groups share the pool") as why:
             RayWorkerGroup(pool, RayClassWithInitArgs(Blind))
+        with pytest.raises(ValueError, match="needs bundles with NPU; those of pool 'shared' have GPU"):
+            RayWorkerGroup(pool, RayClassWithInitArgs(Blind), device_name="npu")
         assert why.value.users == ("Seer", "Seer", "Blind")
         assert "max_colocate_count=3" in str(why.value)
         assert "Bundle 0 of pool 'shared'" in str(why.value)
@@ -111,6 +113,17 @@ def test_a_merged_pool_has_the_ranks_of_its_parts_in_their_order(ray: Any) -> No
     finally:
         swapped.release(another)
     assert states(ray, "merged") == ["REMOVED"] * 4
+
+
+def test_a_group_may_leave_the_accelerators_of_its_pool_alone(ray: Any) -> None:
+    pool = RayResourcePool([1], max_colocate_count=2, name_prefix="on_cpu")
+    with RayWorkerGroup(pool, RayClassWithInitArgs(Blind), name_prefix="reward", use_gpu=False) as group:
+        assert group.execute_all_sync("devices") == [""]
+        assert pool.facts().users == ("Blind",)
+    cpus = RayResourcePool([1], use_gpu=False, max_colocate_count=1)
+    with pytest.raises(ValueError, match="has no accelerators"):
+        RayWorkerGroup(cpus, RayClassWithInitArgs(Blind), use_gpu=True)
+    assert not cpus.is_reserved
 
 
 def test_the_facts_of_a_pool(ray: Any) -> None:
