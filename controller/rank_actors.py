@@ -72,6 +72,7 @@ class RankActors(RankSet):
                 f"a detached group needs room that outlives this program: make pool {pool.name_prefix!r} with "
                 "RayResourcePool(..., detached=True)"
             )
+        pool.rank_request(options.use_gpu)  # what the pool has not is refused before anything is reserved
         actors = cls([], [], ("", ""), pool)
         places = pool.acquire(actors, strategy, class_with_args.user_class.__name__)
         start = GroupStart(places, class_with_args, pool, options)
