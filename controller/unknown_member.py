@@ -11,7 +11,8 @@ from transferqueue.errors import name_some
 def unknown_member(group_name: str, name: str, user_class: type | None, registered: Collection[str]) -> AttributeError:
     """The error for a name that a group does not have: whether its worker class has it without `register`, and what is
     there."""
-    there = f"methods registered on the worker class: {name_some(sorted(registered), 20) or 'none'}"
+    shown = sorted(method for method in registered if not method.startswith("_"))
+    there = f"methods registered on the worker class: {name_some(shown, 20) or 'none'}"
     found = getattr(user_class, name, None)
     if user_class is not None and callable(found):
         return AttributeError(

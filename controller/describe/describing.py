@@ -49,6 +49,14 @@ class Describing:
         print(description, file=file or sys.stdout, flush=True)
         return description
 
+    def __repr__(self) -> str:
+        if "_user_class" not in self.__dict__:  # a constructor that raised
+            return f"<{type(self).__name__}, not started>"
+        role = getattr(self._name_on_rank, "role", None)
+        played = f", role {role!r}" if role is not None else ""
+        size = f"world size {len(self._positions)}{', dead' if self.is_dead else ''}"
+        return f"<{type(self).__name__} of {self._user_class.__name__}{played}, {size}>"
+
     def _description(self, timeout_s: float) -> GroupDescription:
         ranks, positions = self._ranks, self._positions
         role = getattr(self._name_on_rank, "role", None)

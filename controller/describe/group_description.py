@@ -11,9 +11,10 @@ from transferqueue.controller.describe.rank_description import HEADER, STOPPED, 
 from transferqueue.controller.describe.text import aligned
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GroupDescription:
-    """A group as it is now. ``str()`` is what is printed.
+    """A group as it is now. ``str()`` is what is printed; ``repr()`` is its first line, so that an interactive Python
+    does not show everything twice.
 
     Attributes:
         group_class, worker_class: names of the group's class and of the class whose methods it shows.
@@ -50,11 +51,17 @@ class GroupDescription:
     def missing(self) -> tuple[int, ...]:
         return tuple(rank.rank for rank in self.ranks if not rank.answered)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"<{self._title()}>"
+
+    def _title(self) -> str:
         role = f", role {self.role!r} of colocated workers" if self.role is not None else ""
         nodes = f"{len(self.nodes)} node{'s' if len(self.nodes) != 1 else ''}"
         state = f"dead: {self.death}" if self.is_dead else "takes calls"
-        lines = [f"{self.group_class} of {self.worker_class}{role}: world size {self.world_size} on {nodes}; {state}"]
+        return f"{self.group_class} of {self.worker_class}{role}: world size {self.world_size} on {nodes}; {state}"
+
+    def __str__(self) -> str:
+        lines = [self._title()]
         if self.pool is not None:
             lines += self.pool.head()
         master = ":".join(self.master) if self.master is not None else "none"

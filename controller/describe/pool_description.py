@@ -11,9 +11,10 @@ from transferqueue.controller.pools.pool_facts import BundleFacts, PoolFacts
 _HEADER = ("rank", "local", "node", "placement group:bundle", "devices", "groups")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PoolDescription:
-    """A pool as it is now. ``str()`` is what is printed; `facts` are for programs. No rank is asked for it."""
+    """A pool as it is now. ``str()`` is what is printed, ``repr()`` its first line; `facts` are for programs. No
+    rank is asked for it."""
 
     facts: PoolFacts
 
@@ -42,6 +43,9 @@ class PoolDescription:
             indexes = ranges_text([one.bundle_index for one in bundles])
             lines.append(f"placement group {name or '-'} ({group_id[:12]}): bundles {indexes} on {nodes}")
         return lines
+
+    def __repr__(self) -> str:
+        return f"<{self.head()[0]}>"
 
     def __str__(self) -> str:
         return "\n".join(

@@ -283,6 +283,9 @@ def test_methods_of_a_group_are_listed_and_described(group: LocalGroup) -> None:
 def test_what_is_not_registered_is_named(group: LocalGroup) -> None:
     with pytest.raises(AttributeError, match=r"no member 'nothing'; methods registered on the worker class: .*mesh"):
         _ = group.nothing
+    with pytest.raises(AttributeError) as raised:
+        _ = group.nothing
+    assert "_query" not in str(raised.value), "what the group itself asks the ranks is of no use here"
 
 
 def test_a_method_with_a_name_of_the_group_is_refused() -> None:

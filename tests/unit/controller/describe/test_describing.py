@@ -22,6 +22,9 @@ def test_a_group_of_this_process(capsys: pytest.CaptureFixture[str], monkeypatch
         groups = group.spawn(["a", "b"])
         description = groups["b"].describe()
         assert capsys.readouterr().out == f"{description}\n"
+        assert repr(description) == f"<{str(description).splitlines()[0]}>", "a prompt shows the table once"
+        assert repr(groups["b"]) == "<LocalWorkerGroup of Meshed, role 'b', world size 2>"
+        assert repr(LocalWorkerGroup.__new__(LocalWorkerGroup)) == "<LocalWorkerGroup, not started>"
         assert [mesh.dp_ranks for mesh in description.meshes] == [(1, 0)]
         assert [mesh.dp_ranks for mesh in groups["a"]._description(0.0).meshes] == [(0, 1)], "meshes of its own role"
         assert [rank.report.rank for rank in description.ranks if rank.report] == [0, 1]
@@ -35,6 +38,7 @@ def test_a_group_of_this_process(capsys: pytest.CaptureFixture[str], monkeypatch
         assert "meshes: none registered" in output.getvalue()
         assert capsys.readouterr().out == ""
     assert "dead: closed" in str(group.describe())
+    assert repr(group).endswith(", world size 2, dead>")
 
 
 def test_a_rank_of_a_mesh_that_has_not_said() -> None:
@@ -85,6 +89,7 @@ def test_pool_text() -> None:
     description = PoolDescription(facts)
     assert description.bundle_nodes[("pg_1", 0)] == "10.0.0.1"
     lines = str(description).split("\n")
+    assert repr(description) == f"<{lines[0]}>"
     assert lines[0] == ("pool 'train': world size 4, ranks per node [2, 2], reserved (PACK), outlives the program")
     assert lines[1] == ("shared by up to 3 groups, each takes 0.3333 of a bundle (CPU 3, GPU 1); used by Actor, Critic")
     assert lines[2] == f"placement group pg_0 (id_0): bundles 0-1 on 10.0.0.0 ({'n' * 12})"
