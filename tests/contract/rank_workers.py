@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from transferqueue.workers import (
+    DataProto,
     Dispatch,
     Execute,
     Worker,
@@ -20,6 +21,7 @@ from transferqueue.workers import (
     register,
     stateless_init_process_group,
 )
+from transferqueue.workers.data_proto import all_gather_data_proto
 
 
 class Member(Worker):
@@ -87,6 +89,15 @@ class Member(Worker):
         assert total.item() == world_size
         dist.all_reduce(torch.ones(1))
         return list(self.weights.tolist())
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def gather(self) -> tuple[list[list[int]], list[str], dict[str, Any]]:
+        """One row of rank 0, two of rank 1."""
+        rows = [torch.arange(self.rank + number + 1) for number in range(self.rank + 1)]
+        ragged = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        data = DataProto.from_dict({"ids": ragged}, {"name": [f"rank {self.rank}"] * len(rows)}, {"own": self.rank})
+        all_gather_data_proto(data)
+        return [row.tolist() for row in data.batch["ids"].unbind()], list(data.non_tensor_batch["name"]), data.meta_info
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def leave(self) -> None:

@@ -129,6 +129,12 @@ def test_process_groups_and_weights_between_them(trainers: RayWorkerGroup, rollo
         assert sent.get() + received.get() == [[1.0, 2.0, 3.0]] * 4
 
 
+def test_every_rank_gets_the_rows_of_all(trainers: RayWorkerGroup) -> None:
+    trainers.join_again(None)  # does nothing when it is joined
+    names = ["rank 0", "rank 1", "rank 1"]
+    assert trainers.gather() == [([[0], [0, 1], [0, 1, 2]], names, {"own": rank}) for rank in range(2)]
+
+
 def test_a_number_goes_through_both_groups(trainers: RayWorkerGroup, rollouts: RayWorkerGroup) -> None:
     master = rollouts.meeting_point()  # rank 0 may be of either group
     first, second = rollouts.pass_on(master, 0, 4), trainers.pass_on(master, 2, 4)

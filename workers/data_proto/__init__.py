@@ -7,6 +7,7 @@ runs on metadata (see `transferqueue.workers.tqbridge`).
 from transferqueue.workers.data_proto.data_proto import DataProto
 from transferqueue.workers.data_proto.data_proto_future import DataProtoFuture, OutputShard, rows_of
 from transferqueue.workers.data_proto.errors import DataProtoError, DataProtoKeyError
+from transferqueue.workers.data_proto.gathering import all_gather_data_proto
 from transferqueue.workers.data_proto.item import DataProtoItem, collate_fn
 from transferqueue.workers.data_proto.pads import pad_dataproto_to_divisor, unpad_dataproto
 from transferqueue.workers.data_proto.reshaping import fold_batch_dim, unfold_batch_dim
@@ -21,6 +22,7 @@ __all__ = [
     "DataProtoItem",
     "DataProtoKeyError",
     "OutputShard",
+    "all_gather_data_proto",
     "collate_fn",
     "fold_batch_dim",
     "pad_dataproto_to_divisor",
