@@ -13,7 +13,7 @@ from transferqueue.controller.describe.pool_description import PoolDescription, 
 from transferqueue.controller.describe.rank_description import STOPPED, RankDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from transferqueue.controller.rank_set import RankSet
 
@@ -33,6 +33,8 @@ class Describing:
 
         @property
         def is_dead(self) -> bool: ...
+
+        def _role_classes(self) -> Mapping[str, type]: ...
 
     def describe(self, timeout_s: float = DEFAULT_TIMEOUT_S, *, file: TextIO | None = None) -> GroupDescription:
         """Prints, and returns, what the group is and where: pool, placement groups and share, nodes, of each rank its
@@ -97,6 +99,7 @@ class Describing:
             ranks=tuple(described),
             meshes=meshes_of(described),
             timeout_s=timeout_s,
+            roles=tuple(self._role_classes()),
         )
 
 

@@ -19,6 +19,7 @@ class GroupDescription:
     Attributes:
         group_class, worker_class: names of the group's class and of the class whose methods it shows.
         role: of a group that shows a role of colocated workers; None otherwise.
+        roles: of a group of colocated workers, whose meshes are those of the roles' own groups; else empty.
         is_dead: whether it takes calls no more; `death` says why.
         master: address and port of the rendezvous; None in one process.
         session: of the data plane, that this program is in; None outside one.
@@ -37,6 +38,7 @@ class GroupDescription:
     ranks: tuple[RankDescription, ...]
     meshes: tuple[MeshDescription, ...]
     timeout_s: float
+    roles: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -67,7 +69,8 @@ class GroupDescription:
         master = ":".join(self.master) if self.master is not None else "none"
         lines.append(f"rendezvous: {master}; session: {self.session or 'none'}")
         lines += aligned([HEADER, *(rank.row() for rank in self.ranks)])
-        lines += [str(mesh) for mesh in self.meshes] or ["meshes: none registered"]
+        of_roles = f"; those of {', '.join(map(repr, self.roles))} are shown by the group of each" if self.roles else ""
+        lines += [str(mesh) for mesh in self.meshes] or [f"meshes: none registered{of_roles}"]
         if self.missing and not all(rank.state == STOPPED for rank in self.ranks):
             lines.append(f"no answer within {self.timeout_s:g} s from {ranks_text(self.missing)}")
         return "\n".join(lines)

@@ -35,7 +35,8 @@ def test_a_group_of_this_process(capsys: pytest.CaptureFixture[str], monkeypatch
         assert "rendezvous: none; session: session-1" in str(description)
         output = io.StringIO()
         assert group.describe(file=output).meshes == ()
-        assert "meshes: none registered" in output.getvalue()
+        told = "meshes: none registered; those of 'a', 'b', 'actor' are shown by the group of each"
+        assert told in output.getvalue().splitlines()
         assert capsys.readouterr().out == ""
     assert "dead: closed" in str(group.describe())
     assert repr(group).endswith(", world size 2, dead>")
