@@ -21,9 +21,19 @@ def _join_metadata(metas: Sequence[Any]) -> Any:
     # Pieces of ranks without rows know neither partition nor schema; concat is asked about the others only.
     filled = [meta for meta in metas if meta.size] or list(metas[:1])
     metrics = [meta.extra_info[METRICS] for meta in filled if METRICS in meta.extra_info]
-    # Of every rank, as in a DataProto, whether or not the ranks' values happen to be equal.
-    reduce: dict[str, Any] = {METRICS: merged_metrics} if are_metrics(metrics) else {}
-    return type(filled[0]).concat(filled, reduce=reduce)
+    if not are_metrics(metrics):
+        return type(filled[0]).concat(filled)
+    # Of every rank, as in a DataProto, whether or not the ranks' values happen to be equal. Beside the join, which the
+    # compatible face's metadata refuses for values that differ.
+    joined = type(filled[0]).concat([_without_metrics(meta) for meta in filled])
+    joined.extra_info = {**joined.extra_info, METRICS: merged_metrics(metrics)}
+    return joined
+
+
+def _without_metrics(meta: Any) -> Any:
+    bare = meta.copy()
+    bare.extra_info = {name: value for name, value in meta.extra_info.items() if name != METRICS}
+    return bare
 
 
 def _pad_metadata(meta: Any, divisor: int) -> tuple[Any, int]:

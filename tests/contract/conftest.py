@@ -3,23 +3,50 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules on the cluster stand side by side, after the others of this folder, so that it starts once."""
+    mine = [position for position, item in enumerate(items) if _HERE in item.path.parents]
+    ordered = sorted((items[position] for position in mine), key=_is_on_the_cluster)
+    for position, item in zip(mine, ordered, strict=True):
+        items[position] = item
+
+
+def _is_on_the_cluster(item: pytest.Item) -> bool:
+    return "ray_cluster" in getattr(item, "fixturenames", ())
+
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[Any]:
-    """A local Ray cluster for the tests of a module. More CPUs than the machine has: ranks mostly wait, and a pool
-    reserves ten for each.
+def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A local Ray cluster of one node that says it has 8 GPUs and 160 CPUs: ranks mostly wait, and a pool reserves ten
+    for each.
 
-    It ends with the module: a process with Ray in it treats sessions differently (they get a janitor), and so would the
-    tests that come later.
+    It ends with the last module in a row that uses it: a process with Ray in it treats sessions differently (they
+    get a janitor), and what it forks may hang in Ray.
     """
     ray = pytest.importorskip("ray")
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray would start a worker per CPU ahead, none of which a rank could use: ranks have environments of their own.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    ray.init(address="local", num_cpus=160, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    if not ray.is_initialized():
+        ray.init(
+            address="local",
+            num_cpus=160,
+            num_gpus=8,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
     yield ray
-    ray.shutdown()
+    items = request.session.items
+    last = max(position for position, item in enumerate(items) if item.path == request.path)
+    if last + 1 == len(items) or not _is_on_the_cluster(items[last + 1]):
+        ray.shutdown()

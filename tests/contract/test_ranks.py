@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,25 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def gpus() -> Iterator[Any]:
-    """Eight GPUs that only Ray believes in."""
-    ray = pytest.importorskip("ray")
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    ray.init(
-        address="local",
-        num_cpus=40,
-        num_gpus=8,
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-    )
-    yield ray
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def pool(gpus: Any) -> RayResourcePool:
+def pool(ray_cluster: Any) -> RayResourcePool:
     return RayResourcePool([2], use_gpu=True, max_colocate_count=2)
 
 
@@ -65,7 +45,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_contract_reaches_every_rank(trainers: RayWorkerGroup, gpus: Any) -> None:
+def test_the_contract_reaches_every_rank(trainers: RayWorkerGroup, ray_cluster: Any) -> None:
     told = trainers.told()
     assert [rank["RANK"] for rank in told] == ["0", "1"]
     for key in ("LOCAL_RANK", "RAY_LOCAL_RANK"):
@@ -77,7 +57,7 @@ def test_the_contract_reaches_every_rank(trainers: RayWorkerGroup, gpus: Any) ->
     address = trainers.master_address
     assert {rank["REDIS_STORE_SERVER_HOST"] for rank in told} == {address}
     assert [rank["nodes"] for rank in told] == [{0: address, 1: address}] * 2
-    node = gpus.get_runtime_context().get_node_id()
+    node = ray_cluster.get_runtime_context().get_node_id()
     assert [[rank["node_id"], *rank["node_ids"]] for rank in told] == [[node] * 3] * 2
     assert not any(rank["in_process_group"] for rank in told), "a worker joins nothing by itself"
 
@@ -148,7 +128,7 @@ def test_ranks_leave_their_process_group_and_join_another(trainers: RayWorkerGro
     assert (tmp_path / "meeting").exists()
 
 
-def test_a_range_without_a_free_port_is_an_error_of_the_start(gpus: Any) -> None:
+def test_a_range_without_a_free_port_is_an_error_of_the_start(ray_cluster: Any) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(WorkerError, match=f"rank 0 .*every port from {port} to {port} of .* is taken") as caught:

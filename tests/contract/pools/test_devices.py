@@ -37,16 +37,8 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    """One node that says it has 8 GPUs."""
-    found = pytest.importorskip("ray")
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    found.init(
-        "local", num_cpus=64, num_gpus=8, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False
-    )
-    yield found
-    found.shutdown()
+def ray(ray_cluster: Any) -> Any:
+    return ray_cluster
 
 
 def states(ray: Any, name: str) -> list[str]:
@@ -245,7 +237,7 @@ def test_what_can_never_fit_fails_at_once(ray: Any) -> None:
     pool = RayResourcePool([9], max_colocate_count=1, name_prefix="huge", timeout_s=600.0)
     with pytest.raises(InsufficientResourcesError, match=r"more than the cluster has: wanted CPU 9, GPU 9") as caught:
         RayWorkerGroup(pool, RayClassWithInitArgs(Seer))
-    assert "in the cluster CPU 64, GPU 8" in str(caught.value)
+    assert "in the cluster CPU 160, GPU 8" in str(caught.value)
     assert states(ray, "huge") == []
 
 
