@@ -16,6 +16,7 @@ from transferqueue.workers.data_proto import conversions
 from transferqueue.workers.data_proto.description import describe, nbytes
 from transferqueue.workers.data_proto.errors import DataProtoError
 from transferqueue.workers.data_proto.fields import FieldMethods
+from transferqueue.workers.data_proto.gathering import all_gathered
 from transferqueue.workers.data_proto.item import object_array
 from transferqueue.workers.data_proto.rows import RowMethods
 from transferqueue.workers.data_proto.serialization import pack_batch, unpack_batch
@@ -168,6 +169,10 @@ class DataProto(RowMethods, FieldMethods):
             **(dataloader_kwargs or {}),
         )
         return (batch for _ in range(epochs) for batch in loader)
+
+    def all_gather(self: Self, group: Any = None) -> Self:
+        """The rows of all ranks of a process group, in rank order, as a new object; see `all_gather_data_proto`."""
+        return all_gathered(self, group)
 
     def save_to_disk(self, filepath: str | PathLike[str]) -> None:
         """Writes this object to a file, as a pickle."""
