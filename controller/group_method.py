@@ -70,7 +70,7 @@ class GroupMethod:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         registration, group, mode = self._registration, self._group, self._mode
         if kwargs or len(args) not in self._plain_counts:
-            self.__signature__.bind(*args, **kwargs)  # TypeError for what the method does not take
+            self._check_arguments(args, kwargs)
         if registration.materialize_futures:
             args, kwargs = materialized(args, kwargs)
         padding = _NO_PADDING
@@ -102,6 +102,12 @@ class GroupMethod:
             joined = [JoinedRank(rank, *padding.of_rank(rank)) for rank in mode.joined_ranks(group)]
             return sender.submit_joined(self.__name__, args, kwargs, finish, joined)
         return future.get() if blocking else future
+
+    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:  # it leaves out whose arguments they are
+            raise TypeError(f"{self._group._user_class.__name__}.{self.__name__}() {error}") from None
 
     def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
         if not padding.added:
