@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from transferqueue.controller.describe.text import aligned, ranges_text
 from transferqueue.controller.pools.pool_facts import BundleFacts, PoolFacts
@@ -26,14 +27,13 @@ class PoolDescription:
     def head(self) -> list[str]:
         """The lines before the table of bundles."""
         facts = self.facts
-        takes = f"{1 / facts.max_colocate_count:.4g} of a bundle ({_amounts(facts.bundle)})"
         room = f"reserved ({facts.strategy})" if facts.is_reserved else "not reserved yet"
         if facts.detached:
             room += ", outlives the program"
         lines = [
             f"pool {facts.name!r}: world size {facts.world_size}, ranks per node {list(facts.ranks_per_node)}, {room}",
-            f"shared by up to {facts.max_colocate_count} groups, each takes {takes}; "
-            f"used by {', '.join(facts.users) or 'none'}",
+            f"a bundle is {_amounts(facts.bundle)}; each of up to {facts.max_colocate_count} groups asks for "
+            f"{_amounts(_requested(facts.request))} of it; used by {', '.join(facts.users) or 'none'}",
         ]
         groups: dict[tuple[str, str], list[BundleFacts]] = {}
         for bundle in facts.bundles:
@@ -67,6 +67,12 @@ def _row(bundle: BundleFacts) -> tuple[str, ...]:
 def bundle_text(bundle: BundleFacts) -> str:
     """``"train_0_4f2a:3"``: placement group and index in it."""
     return f"{bundle.placement_group or bundle.placement_group_id[:12]}:{bundle.bundle_index}"
+
+
+def _requested(options: Mapping[str, Any]) -> dict[str, float]:
+    """What ``.options(...)`` is told, by the names of the resources."""
+    named = {"CPU": options.get("num_cpus", 0.0), "GPU": options.get("num_gpus", 0.0), **options.get("resources", {})}
+    return {name: amount for name, amount in named.items() if amount}
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

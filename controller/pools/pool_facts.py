@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transferqueue.controller.pools.pool_slice import PoolSlice
 from transferqueue.controller.pools.rank_place import local_ranks
@@ -28,7 +29,8 @@ class BundleFacts:
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """A pool: `bundle` is what is reserved per rank, of whose accelerator each group takes `share`.
+    """A pool: `bundle` is what is reserved per rank, `request` what an actor of each group asks for there (as
+    `RayResourcePool.rank_request` says), `share` the part of the accelerator in it.
 
     `bundles` is empty before the room is reserved. `users` are the groups on any of them.
     """
@@ -41,6 +43,7 @@ class PoolFacts:
     use_gpu: bool
     device: str | None
     bundle: Mapping[str, float]
+    request: Mapping[str, Any]
     detached: bool
     is_reserved: bool
     strategy: str
@@ -68,6 +71,7 @@ def facts_of(name: str, slices: Sequence[PoolSlice]) -> PoolFacts:
         use_gpu=first.bundle.device is not None,
         device=first.bundle.device,
         bundle=first.bundle.resources(),
+        request=first.bundle.request(),
         detached=first.request.detached,
         is_reserved=is_reserved,
         strategy=first.strategy,

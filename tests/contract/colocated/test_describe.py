@@ -95,7 +95,7 @@ def test_describe(group: RayWorkerGroup, capsys: pytest.CaptureFixture[str]) -> 
     assert (mesh.name, mesh.dp_size, mesh.dp_ranks, mesh.collecting_ranks) == ("model", 2, (0, 0, 1), (0, 2))
     assert "mesh 'model': DP size 2; DP rank of each rank: 0 0 1; collects: x - x" in printed
     assert "RayWorkerGroup of Trainer, role 'trainer' of colocated workers: world size 3 on 1 node; takes" in printed
-    assert "shared by up to 2 groups, each takes 0.5 of a bundle (CPU 2, GPU 1)" in printed
+    assert "a bundle is CPU 2, GPU 1; each of up to 2 groups asks for CPU 1, GPU 0.5 of it" in printed
     assert f"rendezvous: {group.master_address}:{group.master_port}; session: none" in printed
     assert [rank.bundle.rpartition(":")[2] for rank in description.ranks] == ["0", "1", "2"]
 

@@ -79,8 +79,9 @@ def test_pool_text() -> None:
         max_colocate_count=3,
         share=0.3333,
         use_gpu=True,
-        device="GPU",
-        bundle={"CPU": 3.0, "GPU": 1.0},
+        device="NPU",
+        bundle={"CPU": 3.0, "NPU": 1.0},
+        request={"num_cpus": 1.0, "resources": {"NPU": 0.3333}},
         detached=True,
         is_reserved=True,
         strategy="PACK",
@@ -92,7 +93,9 @@ def test_pool_text() -> None:
     lines = str(description).split("\n")
     assert repr(description) == f"<{lines[0]}>"
     assert lines[0] == ("pool 'train': world size 4, ranks per node [2, 2], reserved (PACK), outlives the program")
-    assert lines[1] == ("shared by up to 3 groups, each takes 0.3333 of a bundle (CPU 3, GPU 1); used by Actor, Critic")
+    assert lines[1] == (
+        "a bundle is CPU 3, NPU 1; each of up to 3 groups asks for CPU 1, NPU 0.3333 of it; used by Actor, Critic"
+    )
     assert lines[2] == f"placement group pg_0 (id_0): bundles 0-1 on 10.0.0.0 ({'n' * 12})"
     assert [line.split() for line in lines[4:]] == [
         ["rank", "local", "node", "placement", "group:bundle", "devices", "groups"],
