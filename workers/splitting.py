@@ -47,6 +47,13 @@ def split_arguments(
     return each_argument(pieces, args, kwargs, first)
 
 
+def split_in_pieces(chunks: int, *args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Every argument as a list of `chunks` pieces, one per rank: for dispatch functions of programs, whose ranks all
+    get pieces of their own. Splits, and refuses, what `split_arguments` does."""
+    split, named = split_arguments(args, kwargs, chunks, range(chunks))
+    return list(split), named
+
+
 class SameLength:
     """Checks that all batches of a call have as many rows as the first. `rows` is None before there is one."""
 

@@ -10,8 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 from transferqueue.compat import single_controller
+from transferqueue.controller import LocalWorkerGroup
+from transferqueue.workers import DataProto, Worker
 
 PACKAGE = "transferqueue.compat.single_controller"
 NATIVE = ("transferqueue.workers", "transferqueue.controller")
@@ -26,6 +30,8 @@ NAMES = {
         "MAGIC_ATTR",
         "_check_dispatch_mode",
         "_check_execute_mode",
+        "_concat_data_proto_or_future",
+        "_split_args_kwargs_data_proto",
         "collect_all_to_all",
         "collect_dp_compute",
         "collect_dp_compute_data_proto",
@@ -144,3 +150,27 @@ def test_the_lists_have_no_code() -> None:
         assert isinstance(body.pop(), ast.Assign), f"{file} ends with __all__"
         assert body, file
         assert all(isinstance(statement, ast.ImportFrom) for statement in body), file
+
+
+def test_a_mode_of_a_program_splits_and_joins_by_the_helpers() -> None:
+    decorator: Any = module("base.decorator")
+    batch, dispatch = TensorDict({"x": torch.arange(5)}, [5]), decorator._split_args_kwargs_data_proto
+    (pieces,), named = dispatch(3, batch, other=DataProto(batch))
+    assert [piece["x"].tolist() for piece in pieces] == [[0, 1], [2, 3], [4]]
+    assert [piece.batch["x"].tolist() for piece in named["other"]] == [[0, 1], [2, 3], [4]]
+    assert decorator._concat_data_proto_or_future(pieces)["x"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(AssertionError, match="other"):
+        dispatch(3, batch, other=7)
+
+    class Adder(Worker):
+        @decorator.register(
+            dispatch_mode={
+                "dispatch_fn": lambda group, *args, **kwargs: dispatch(group.world_size, *args, **kwargs),
+                "collect_fn": lambda group, output: decorator._concat_data_proto_or_future(output),
+            }
+        )
+        def add(self, batch: Any, other: Any) -> Any:
+            return TensorDict({"y": batch["x"] + other["x"]}, batch_size=batch.batch_size)
+
+    with LocalWorkerGroup(Adder, 2) as group:
+        assert group.add(batch, other=batch)["y"].tolist() == [0, 2, 4, 6, 8]

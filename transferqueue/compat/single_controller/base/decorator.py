@@ -37,6 +37,8 @@ from transferqueue.workers.dispatch_modes import resolve_dispatch_mode as _check
 from transferqueue.workers.execute import Execute, get_predefined_execute_fn
 from transferqueue.workers.execute import get_predefined_execute_fn as _check_execute_mode
 from transferqueue.workers.register import MAGIC_ATTR, register
+from transferqueue.workers.row_batch import join_outputs as _concat_data_proto_or_future
+from transferqueue.workers.splitting import split_in_pieces as _split_args_kwargs_data_proto
 
 __all__ = [
     "DISPATCH_MODE_FN_REGISTRY",
@@ -45,6 +47,8 @@ __all__ = [
     "Execute",
     "_check_dispatch_mode",
     "_check_execute_mode",
+    "_concat_data_proto_or_future",
+    "_split_args_kwargs_data_proto",
     "collect_all_to_all",
     "collect_dp_compute",
     "collect_dp_compute_data_proto",
