@@ -1,7 +1,8 @@
-"""Every dispatch mode with every kind of batch, blocking and not: the same rows, once, in their order."""
+"""Every dispatch mode with every kind of batch, blocking or not, `async def` or not: the same rows, once, in order."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,7 +70,7 @@ class Places(Worker):
         return DistGlobalInfo(tp_size=1, dp_size=2, pp_size=2, cp_size=1)
 
 
-def _method(mode: Any, blocking: bool, with_func: bool) -> Any:
+def _method(mode: Any, blocking: bool, with_func: bool, coroutine: bool) -> Any:
     def method(self: Any, batch: Any, other: Any = None) -> Any:
         assert other is None or column(other, "x").tolist() == column(batch, "x").tolist()
         return plus_one(batch, self.rank)
@@ -77,23 +78,33 @@ def _method(mode: Any, blocking: bool, with_func: bool) -> Any:
     def method_with_func(self: Any, function: Any, batch: Any, other: Any = None) -> Any:
         return function(batch, self.rank)
 
-    return register(dispatch_mode=mode, blocking=blocking)(method_with_func if with_func else method)
+    async def later(self: Any, batch: Any, other: Any = None) -> Any:
+        await asyncio.sleep(0)
+        return method(self, batch, other)
+
+    async def later_with_func(self: Any, function: Any, batch: Any, other: Any = None) -> Any:
+        await asyncio.sleep(0)
+        return method_with_func(self, function, batch, other)
+
+    plain, awaited = (method_with_func, later_with_func) if with_func else (method, later)
+    return register(dispatch_mode=mode, blocking=blocking)(awaited if coroutine else plain)
 
 
-Every = type(
-    "Every",
-    (Places,),
-    {
-        f"{name}{ending}": _method(mode, blocking, name == "with_func")
-        for name, mode in {**SPLITTING, **LISTING}.items()
-        for ending, blocking in (("", True), ("_later", False))
-    },
-)
+def _class_of_every_mode(coroutine: bool) -> type:
+    return type(
+        "Every",
+        (Places,),
+        {
+            f"{name}{ending}": _method(mode, blocking, name == "with_func", coroutine)
+            for name, mode in {**SPLITTING, **LISTING}.items()
+            for ending, blocking in (("", True), ("_later", False))
+        },
+    )
 
 
-@pytest.fixture(scope="module")
-def group() -> Iterator[LocalWorkerGroup]:
-    with LocalWorkerGroup(Every, 4) as group:
+@pytest.fixture(scope="module", params=[False, True], ids=["def", "async def"])
+def group(request: pytest.FixtureRequest) -> Iterator[LocalWorkerGroup]:
+    with LocalWorkerGroup(_class_of_every_mode(coroutine=request.param), 4) as group:
         group.execute_all_sync("setup")
         yield group
 
