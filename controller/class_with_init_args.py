@@ -11,12 +11,16 @@ class ClassWithInitArgs:
     Args:
         cls: the class, plain or after ``ray.remote``.
         args, kwargs: for the constructor, the same on every rank of a group (`PerRank([...])` for one that differs).
+
+    Raises `TypeError` for what is no class.
     """
 
     def __init__(self, cls: Any, *args: Any, **kwargs: Any) -> None:
         self.cls = cls
         self.args = args
         self.kwargs = kwargs
+        if not isinstance(self.user_class, type):
+            raise TypeError(f"{type(self).__name__} takes a class, plain or after ray.remote; got {cls!r:.200}")
         self.fused_worker_used = False
 
     @property

@@ -77,7 +77,7 @@ class GroupMethod:
         try:
             if mode.row_shards is not None:
                 args, kwargs, padding = self._evened(mode, args, kwargs)
-            args, kwargs = mode.dispatch_fn(group, *args, **kwargs)
+            args, kwargs = self._dispatched(mode.dispatch_fn(group, *args, **kwargs))
         except DispatchError as error:
             raise error.named(self.__qualname__, self._names_of(args)) from None
         if padding.by_value is not None and self._takes_padded_batches:
@@ -108,6 +108,14 @@ class GroupMethod:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as error:  # it leaves out whose arguments they are
             raise TypeError(f"{self._group._user_class.__name__}.{self.__name__}() {error}") from None
+
+    def _dispatched(self, spread: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(spread, (tuple, list)) and len(spread) == 2 and isinstance(spread[1], dict):
+            return spread[0], spread[1]
+        raise TypeError(
+            f"{self.__qualname__}: the dispatch_fn of its dispatch mode must return (args, kwargs), a sequence and a "
+            f"dict; got {type(spread).__name__}: {spread!r:.200}"
+        )
 
     def _collected(self, mode: DispatchMode, padding: Padding, outputs: list[Any]) -> Any:
         if not padding.added:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transferqueue.controller.actor_methods import actor_methods, leave
 from transferqueue.controller.rank_log import own_log_paths
 from transferqueue.workers.arguments import value_for_rank
 from transferqueue.workers.data_proto import rows_of
@@ -56,6 +57,7 @@ class RankActor:
 
     _tq_user_class: type
     _tq_built = False
+    _tq_in_loop = False
 
     def _tq_process_facts(self) -> ProcessFacts:
         facts = node_facts()
@@ -82,10 +84,12 @@ class RankActor:
     ) -> None:
         """Sets what the rank reads from its environment and runs the constructor of the worker class."""
         os.environ.update(environment)
-        super().__init__(
-            *(value_for_rank(value, rank) for value in args),
-            **{name: value_for_rank(value, rank) for name, value in kwargs.items()},
-        )
+        mine = [value_for_rank(value, rank) for value in args]
+        named = {name: value_for_rank(value, rank) for name, value in kwargs.items()}
+        try:
+            super().__init__(*mine, **named)
+        except (KeyboardInterrupt, SystemExit) as error:
+            leave(error, f"{self._tq_user_class.__qualname__}.__init__", self._tq_in_loop)
         self._tq_built = True
 
     def _tq_framed_call(self, frame: bytes) -> Any:
@@ -102,6 +106,8 @@ class RankActor:
 class AsyncRankActor(RankActor):
     """For a worker class with coroutine methods, whose actor runs all methods in an event loop."""
 
+    _tq_in_loop = True
+
     async def _tq_framed_call(self, frame: bytes) -> Any:
         method, args, kwargs = read_call(frame)
         output = getattr(self, method)(*args, **kwargs)
@@ -115,7 +121,8 @@ class AsyncRankActor(RankActor):
 def actor_class(user_class: type) -> type:
     """A class with the methods of `user_class` that starts empty."""
     mixin = AsyncRankActor if _has_coroutines(user_class) else RankActor
-    members = {"__doc__": user_class.__doc__, "_tq_user_class": user_class}
+    methods = actor_methods(user_class, mixin._tq_in_loop)
+    members = {"__doc__": user_class.__doc__, "_tq_user_class": user_class, **methods}
     return type(user_class.__name__, (mixin, user_class), members)
 
 

@@ -88,6 +88,8 @@ def register(
     )
 
     def decorator(function: _Function) -> _Function:
+        if not callable(function):
+            raise TypeError(f"@register(...) is for methods, got {type(function).__name__}")
         bridged = bridge(function, mode.writes_back, materialize_futures=materialize_futures)
         setattr(bridged, MAGIC_ATTR, RegisteredAttributes(registration))
         return bridged
