@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice ppo examples dev test test-python test-one-process test-processes test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -79,19 +79,19 @@ examples: setup
 # The Python tests wait much (for deaths, deadlines, Ray): two runs of them share the cores, and the sanitizer builds use
 # what is left, at a lower priority.
 test: lint verl
-	@$(MAKE) --no-print-directory -j3 --output-sync=target test-native test-one-process test-processes
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-native test-ray test-others
 	@$(MAKE) --no-print-directory test-timing
 
-test-python: test-one-process test-processes
+test-python: test-ray test-others
 
-# What mostly stays in one process, and what starts, kills and connects many.
+# What mostly works on Ray clusters, and the rest: about the same time each.
 PYTEST := $(BIN)/python -m pytest -q -m "not soak and not timing" --durations=10
-PROCESSES := contract crash e2e hostile race
-test-one-process: dev
-	$(PYTEST) tests $(PROCESSES:%=--ignore=tests/%)
+ON_RAY := tests/contract tests/e2e
+test-ray: dev verl
+	$(PYTEST) $(ON_RAY)
 
-test-processes: dev verl
-	$(PYTEST) $(PROCESSES:%=tests/%)
+test-others: dev
+	$(PYTEST) tests $(ON_RAY:%=--ignore=%)
 
 test-timing: dev
 	$(BIN)/python -m pytest tests -q -m timing
