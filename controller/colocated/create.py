@@ -23,7 +23,8 @@ def create_colocated_worker_cls(class_dict: Mapping[str, ClassWithInitArgs]) -> 
         class_dict: role -> class and arguments of its constructor. Options of the actors (``update_options``) are taken
             from all roles.
 
-    Raises `ValueError` for no roles, names that cannot be one, and options that two roles want to be different.
+    Raises `TypeError` for a role that is no `ClassWithInitArgs`, `ValueError` for no roles, names that cannot be one,
+    and options that two roles want to be different.
     """
     classes = _role_classes(class_dict)
     name = "_".join(["WorkerDict", *classes])
@@ -44,8 +45,9 @@ def create_colocated_worker_cls_fused(class_dict: Mapping[str, ClassWithInitArgs
 def create_colocated_worker_raw_cls(class_dict: Mapping[str, ClassWithInitArgs]) -> type[FusedWorker]:
     """The class itself, to be built in any process: ``FusedWorker_actor_critic()`` builds the roles with their
     arguments. Raises as `create_colocated_worker_cls`."""
+    classes = _role_classes(class_dict)
     arguments = {role: (one.args, one.kwargs) for role, one in class_dict.items()}
-    return _fused_class(_role_classes(class_dict), default_role_arguments=arguments)
+    return _fused_class(classes, default_role_arguments=arguments)
 
 
 def _fused_class(classes: Mapping[str, type], **namespace: Any) -> type[FusedWorker]:
@@ -62,7 +64,9 @@ def _fused_class(classes: Mapping[str, type], **namespace: Any) -> type[FusedWor
 def _role_classes(class_dict: Mapping[str, ClassWithInitArgs]) -> dict[str, type]:
     if not class_dict:
         raise ValueError("no roles: name at least one, {'actor': RayClassWithInitArgs(ActorWorker)}")
-    for role in class_dict:
+    for role, one in class_dict.items():
+        if not isinstance(one, ClassWithInitArgs):
+            raise TypeError(f"role {role!r} is a RayClassWithInitArgs(cls, ...), got {one!r}")
         if not isinstance(role, str) or not role or role.startswith("_"):
             raise ValueError(f"a role is named by a string that does not start with an underscore, got {role!r}")
     return {role: getattr(one.cls, "__ray_actor_class__", one.cls) for role, one in class_dict.items()}

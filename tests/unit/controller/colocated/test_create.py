@@ -158,3 +158,11 @@ def test_what_cannot_be_one_actor_is_refused() -> None:
         create_colocated_worker_cls({"_a": first})
     with pytest.raises(ValueError, match="cannot be named 'rank': fused workers have a member of that name"):
         create_colocated_worker_cls_fused({"rank": first})
+    creates: tuple[Any, ...] = (
+        create_colocated_worker_cls,
+        create_colocated_worker_cls_fused,
+        create_colocated_worker_raw_cls,
+    )
+    for create in creates:
+        with pytest.raises(TypeError, match=r"role 'a' is a RayClassWithInitArgs\(cls, ...\), got 3"):
+            create({"a": 3})
