@@ -14,7 +14,7 @@ from transferqueue.controller.describe.rank_report import RankReport, rank_repor
 from transferqueue.controller.describe.rank_reports import Key, RankReports
 from transferqueue.controller.describe.running_calls import running_calls
 from transferqueue.controller.detached_actors import DetachedActors
-from transferqueue.controller.errors import WorkerDiedError
+from transferqueue.controller.errors import WorkerDiedError, WorkerGroupDeadError
 from transferqueue.controller.pools.placement import remove_groups
 from transferqueue.controller.pools.pool_facts import PoolFacts
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
@@ -107,6 +107,14 @@ class RankActors(RankSet):
                 self.mark_dead(death)
                 self.is_death_told = True
             raise
+
+    def check_alive(self, method: str) -> None:
+        super().check_alive(method)
+        if not self._ray.is_initialized():  # Ray would start a cluster by itself, which knows none of these actors
+            raise WorkerGroupDeadError(
+                f"{method} was not sent: this process has left the Ray cluster of the group (ray.shutdown)",
+                reason="left the cluster",
+            )
 
     def states(self) -> list[RankState]:
         return actor_states(self.handles)

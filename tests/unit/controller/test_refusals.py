@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from transferqueue.controller import ClassWithInitArgs, LocalWorkerGroup
+from transferqueue.controller import ClassWithInitArgs, LocalWorkerGroup, WorkerGroupDeadError
+from transferqueue.controller.rank_actors import RankActors
 from transferqueue.workers import Dispatch, Worker, register
 
 
@@ -39,3 +40,10 @@ def test_errors_of_arguments_and_of_a_mode_name_the_method() -> None:
             with pytest.raises(TypeError, match=r"LocalWorkerGroup.odd: the dispatch_fn .* must return"):
                 group.odd(spread)
         assert group.odd(((4,), {})) == [4, 4]
+
+
+def test_a_group_whose_cluster_was_left_starts_no_other_one() -> None:
+    ray = pytest.importorskip("ray")
+    with pytest.raises(WorkerGroupDeadError, match=r"score was not sent: this process has left the Ray cluster"):
+        RankActors([], [], ("", "")).check_alive("score")
+    assert not ray.is_initialized()
