@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_on_the_cluster(item: pytest.Item) -> bool:
-    return "ray_cluster" in getattr(item, "fixturenames", ())
+    # Of this folder: others have clusters of their own by that name.
+    return _HERE in item.path.parents and "ray_cluster" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="module")
