@@ -39,6 +39,7 @@ class GroupStart:
         self._pool = pool
         self._wanted = options
         self.names: list[str] = []
+        self._local = local_ranks(places)
         self._nodes = RankNodes([RankNode(place.node_ip, place.node_id) for place in places])
         self.master: tuple[str, str] = ("", "")
         self.actors: list[Any] = []
@@ -121,7 +122,7 @@ class GroupStart:
         return {**options, "runtime_env": runtime_env}
 
     def _environment(self, rank: int) -> dict[str, str]:
-        local_rank, local_world_size = local_ranks(self._places)[rank]
+        local_rank, local_world_size = self._local[rank]
         environment = dict(self._wanted.worker_env)
         session = os.environ.get(SESSION_VARIABLE)
         if session is not None:

@@ -5,29 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transferqueue.controller.collected_future import CollectedFuture
 from transferqueue.workers.execute import get_predefined_execute_fn
 from transferqueue.workers.futures import Future
 
 if TYPE_CHECKING:
     from transferqueue.controller.worker_group import WorkerGroup
-
-
-class CollectedFuture(Future):
-    """What a group's own execute method returned, to be fetched and collected when it is asked for."""
-
-    def __init__(self, fetch: Callable[[float | None], Any], ready: Callable[[], bool], collect: Callable[[Any], Any]):
-        self._fetch = fetch
-        self._ready = ready
-        self._collect = collect
-        self._result: tuple[Any] | None = None
-
-    def get(self, timeout_s: float | None = None) -> Any:
-        if self._result is None:
-            self._result = (self._collect(self._fetch(timeout_s)),)
-        return self._result[0]
-
-    def done(self) -> bool:
-        return self._result is not None or self._ready()
 
 
 def execute_by_name(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transferqueue.controller.method_signature import MethodSignature
 from transferqueue.controller.rank_actor import FRAMED_CALL
 from transferqueue.controller.shared_arguments import SHARE_ABOVE_NBYTES
 from transferqueue.workers.arguments import PerRank, arguments_for_ranks
@@ -22,9 +23,8 @@ class FramedMethod:
         self, user_class: type, method_name: str, workers: Sequence[Any], name_on_actor: str | None = None
     ) -> None:
         self._name = name_on_actor or method_name
-        function = inspect.signature(getattr(user_class, method_name))
-        self._signature = function.replace(parameters=list(function.parameters.values())[1:])
         task = f"{user_class.__name__}.{method_name}"  # what Ray's dashboard and logs show
+        self._signature = MethodSignature(getattr(user_class, method_name), task)
         self._framed = [getattr(worker, FRAMED_CALL).options(name=task) for worker in workers]
         self._direct = [getattr(worker, self._name) for worker in workers]
 
@@ -41,13 +41,13 @@ class FramedMethod:
         frame = CallWriter(self._name).frame(mine, named)
         if frame is None:
             return None
-        self._signature.bind(*args, **kwargs)
+        self._signature.check(args, kwargs)
         payload = _put(frame) if len(self._framed) > 1 and len(frame) > SHARE_ABOVE_NBYTES else frame
         return SentCalls([call.remote(payload) for call in self._framed], [True] * len(self._framed))
 
     def _send_pieces(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SentCalls:
         arguments = arguments_for_ranks(args, kwargs, len(self._framed))
-        self._signature.bind(*args, **kwargs)
+        self._signature.check(args, kwargs)
         writer = CallWriter(self._name)
         sent = SentCalls([], [])
         # Ranks of one replica get the same objects, so the same frame: made once, and put once when it is large.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.controller.custom_execute import execute_by_name
 from transferqueue.controller.describe.traced_sender import TracedSender
 from transferqueue.controller.joined_rank import JoinedRank
+from transferqueue.controller.method_signature import MethodSignature
 from transferqueue.controller.named_code import under_name
 from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
 from transferqueue.workers.dispatch_mode import DispatchMode
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 _NO_PADDING = Padding()
 
-_RAYS_PARAMETER = "_ray_trace_ctx"
-"""Ray adds it to the signatures of a class of which it makes actors, in the class itself."""
-
 
 class GroupMethod:
     """``group.method(...)``: spreads the arguments over the ranks, runs the method there, collects the outputs.
@@ -45,7 +43,7 @@ class GroupMethod:
 
     _group: WorkerGroup
 
-    def __init__(self, name: str, function: Any, registration: Registration, group_name: str) -> None:
+    def __init__(self, name: str, function: Any, registration: Registration, group_name: str, class_name: str) -> None:
         # A class for each method, for the name that its calls have in tracebacks.
         self._class = type(name, (GroupMethod,), {"__call__": under_name(GroupMethod.__call__, name)})
         self._registration = registration
@@ -53,11 +51,9 @@ class GroupMethod:
         self.__name__ = name
         self.__qualname__ = f"{group_name}.{name}"
         self.__doc__ = function.__doc__
-        signature = inspect.signature(function)
-        parameters = [one for one in signature.parameters.values() if one.name != _RAYS_PARAMETER][1:]
-        self.__signature__ = signature.replace(parameters=parameters)
+        self._signature = MethodSignature(function, f"{class_name}.{name}")
+        self.__signature__ = self._signature.signature
         self._takes_padded_batches = getattr(function, TAKES_PADDED_BATCHES, False)
-        self._plain_counts = _plain_counts(parameters)
 
     def bound_to(self, group: WorkerGroup) -> GroupMethod:
         """The method of one group. A group makes it anew at each look-up, as Python does for methods: kept in the
@@ -69,8 +65,7 @@ class GroupMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         registration, group, mode = self._registration, self._group, self._mode
-        if kwargs or len(args) not in self._plain_counts:
-            self._check_arguments(args, kwargs)
+        self._signature.check(args, kwargs)
         if registration.materialize_futures:
             args, kwargs = materialized(args, kwargs)
         padding = _NO_PADDING
@@ -79,7 +74,7 @@ class GroupMethod:
                 args, kwargs, padding = self._evened(mode, args, kwargs)
             args, kwargs = self._dispatched(mode.dispatch_fn(group, *args, **kwargs))
         except DispatchError as error:
-            raise error.named(self.__qualname__, self._names_of(args)) from None
+            raise error.named(self.__qualname__, self._signature.names_of(args)) from None
         if padding.by_value is not None and self._takes_padded_batches:
             args, kwargs = padding.tell_ranks(args, kwargs)
         sender: Any = self._traced(mode, padding, args) if group.traces else group
@@ -89,7 +84,7 @@ class GroupMethod:
                 self.__name__, args, kwargs, lambda outputs: mode.collect_fn(group, outputs)
             )
         elif execute is Execute.RANK_ZERO:
-            future = sender.submit_rank_zero(self.__name__, args, kwargs, _only)
+            future = sender.submit_rank_zero(self.__name__, args, kwargs, operator.itemgetter(0))
         elif execute is not Execute.ALL:
             collect = lambda outputs: padding.drop_from(mode.collect_fn(group, outputs))  # noqa: E731
             return execute_by_name(group, execute, blocking, self.__name__, args, kwargs, collect)
@@ -102,12 +97,6 @@ class GroupMethod:
             joined = [JoinedRank(rank, *padding.of_rank(rank)) for rank in mode.joined_ranks(group)]
             return sender.submit_joined(self.__name__, args, kwargs, finish, joined)
         return future.get() if blocking else future
-
-    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        try:
-            self.__signature__.bind(*args, **kwargs)
-        except TypeError as error:  # it leaves out whose arguments they are
-            raise TypeError(f"{self._group._user_class.__name__}.{self.__name__}() {error}") from None
 
     def _dispatched(self, spread: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(spread, (tuple, list)) and len(spread) == 2 and isinstance(spread[1], dict):
@@ -129,7 +118,7 @@ class GroupMethod:
             collected = functools.partial(mode.joined_ranks, group)
         elif isinstance(mode.writes_back, MegatronWrites):
             collected = functools.partial(megatron_joined_ranks, mode.writes_back.pp_as_dp, group)
-        return TracedSender(group, self._names_of(args), collected, lambda rank: padding.of_rank(rank)[1])
+        return TracedSender(group, self._signature.names_of(args), collected, lambda rank: padding.of_rank(rank)[1])
 
     def _evened(
         self, mode: DispatchMode, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -153,30 +142,5 @@ class GroupMethod:
             refuse_uneven(args, kwargs, row_shards(group))
         return args, kwargs, _NO_PADDING
 
-    def _names_of(self, args: tuple[Any, ...]) -> list[str]:
-        """The names that positional arguments have, those of ``*args`` numbered."""
-        names: list[str] = []
-        for parameter in self.__signature__.parameters.values():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                names.extend(f"{parameter.name}[{i}]" for i in range(len(args) - len(names)))
-            elif parameter.kind is not parameter.KEYWORD_ONLY:
-                names.append(parameter.name)
-        return names
-
     def __repr__(self) -> str:
         return f"<group method {self.__qualname__}{self.__signature__}>"
-
-
-def _plain_counts(parameters: Sequence[inspect.Parameter]) -> range:
-    """How many positional arguments a method takes when there are no others: known without `bind`, which costs more
-    than the rest of a dispatch."""
-    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
-        return range(0)
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = sum(parameter.kind in by_position for parameter in required)
-    return range(needed, sum(parameter.kind in by_position for parameter in parameters) + 1)
-
-
-def _only(outputs: list[Any]) -> Any:
-    return outputs[0]

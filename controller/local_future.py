@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future as Call
 from typing import Any
 
-from transferqueue.controller.describe.telling import telling
-from transferqueue.workers.futures import Future
+from transferqueue.controller.collected_future import CollectedFuture
 
 
-class LocalFuture(Future):
+class LocalFuture(CollectedFuture):
     """What the ranks will return; `get` gives the collected result. Can be awaited. `calls` has one call per rank."""
 
     def __init__(
@@ -19,19 +18,5 @@ class LocalFuture(Future):
         gather: Callable[[float | None], list[Any]],
         finish: Callable[[list[Any]], Any],
     ) -> None:
-        self.calls = list(calls)
-        self._gather = gather
-        self._finish = finish
-        self._result: tuple[Any] | None = None
-        self.on_error: Callable[[BaseException], object] | None = None
-        """Told what `get` raises, other than that the ranks have not answered yet."""
-
-    def get(self, timeout_s: float | None = None) -> Any:
-        if self._result is None:
-            with telling(self.on_error):
-                outputs = self._gather(timeout_s)
-            self._result = (self._finish(outputs),)
-        return self._result[0]
-
-    def done(self) -> bool:
-        return all(call.done() for call in self.calls)
+        started = self.calls = list(calls)
+        super().__init__(gather, lambda: all(call.done() for call in started), finish)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
@@ -247,7 +248,7 @@ class RayWorkerGroup(WorkerGroup):
 
     def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_rank_sync`, without waiting: a Ray reference, whose errors are Ray's own."""
-        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)[0]
+        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, operator.itemgetter(0))[0]
 
     def _fetch(self, started: Any, timeout_s: float | None = None) -> Any:
         """The outputs behind Ray references, one or a list of them; anything else is the output itself."""
@@ -279,7 +280,7 @@ class RayWorkerGroup(WorkerGroup):
         """References of the outputs of all ranks and, when `counted`, of their numbers of rows; None for these where
         Ray was told how to run the method, or another program made the actors."""
         on_rank = self._name_on_rank(method_name)
-        if counted and self._has_on_ranks(COUNTED_CALL, method_name):
+        if counted and self._framed_method(method_name) is not None:  # what runs frames also counts
             task = f"{self._user_class.__name__}.{method_name}"
             calls = [getattr(worker, COUNTED_CALL).options(name=task, num_returns=2) for worker in self.workers]
             started = [
@@ -289,22 +290,16 @@ class RayWorkerGroup(WorkerGroup):
         methods = [getattr(worker, on_rank) for worker in self.workers]
         return [method.remote(*mine, **named) for method, (mine, named) in zip(methods, arguments, strict=True)], None
 
-    def _has_on_ranks(self, call: str, method_name: str) -> bool:
-        """Whether a method may be run by a call that this package puts on ranks."""
-        return takes_frames(self._user_class, method_name) and all(hasattr(one, call) for one in self.workers)
-
     def _framed_method(self, method_name: str) -> FramedMethod | None:
         if method_name not in self._framed:
-            takes = self._has_on_ranks(FRAMED_CALL, method_name)
+            takes = takes_frames(self._user_class, method_name) and all(
+                hasattr(worker, FRAMED_CALL) for worker in self.workers
+            )
             on_rank = self._name_on_rank(method_name)
             self._framed[method_name] = (
                 FramedMethod(self._user_class, method_name, self.workers, on_rank) if takes else None
             )
         return self._framed[method_name]
-
-
-def _first(outputs: list[Any]) -> Any:
-    return outputs[0]
 
 
 def _refs(started: Any) -> list[Any]:

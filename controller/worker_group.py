@@ -249,11 +249,13 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
 
     def execute_rank_sync(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a method, registered or not, on one rank; its output. `IndexError` for a rank that is not there."""
-        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first).get()
+        return self._sender.submit_rank(
+            self._checked_rank(rank), method_name, args, kwargs, operator.itemgetter(0)
+        ).get()
 
     def execute_rank_async(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """As `execute_rank_sync`, without waiting: a future; on Ray a reference, whose errors are Ray's own."""
-        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, _first)
+        return self._sender.submit_rank(self._checked_rank(rank), method_name, args, kwargs, operator.itemgetter(0))
 
     def execute_rank(self, rank: int, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """The same as `execute_rank_async`."""
@@ -299,7 +301,9 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
                 continue
             if name in self.__dict__ or hasattr(type(self), name) or name in _declared(type(self)):
                 raise ValueError(f"{user_class.__name__}.{name}: groups have a member {name!r} of their own; rename it")
-            self._group_methods[name] = GroupMethod(name, function, registration, type(self).__name__)
+            self._group_methods[name] = GroupMethod(
+                name, function, registration, type(self).__name__, user_class.__name__
+            )
         return list(self._group_methods)
 
     def _check_alive(self, method_name: str) -> None:
@@ -333,7 +337,3 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
 def _declared(cls: type) -> set[str]:
     """Attributes that instances will have, set or not yet."""
     return {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
-
-
-def _first(outputs: list[Any]) -> Any:
-    return outputs[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transferqueue.controller.collected_future import CollectedFuture
 from transferqueue.controller.describe.sent_value import SentValue, sent_value
 from transferqueue.controller.describe.trace import Trace
 from transferqueue.controller.describe.traced_call import TracedCall
-from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.local_future import LocalFuture
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
@@ -117,7 +117,7 @@ class TracedSender:
             self._fail(records, error)
             raise
         self._follow(records, future)
-        if isinstance(future, (GroupFuture, LocalFuture)):
+        if isinstance(future, CollectedFuture):
             future.on_error = lambda error: self._fail(records, error)
         return future
 
