@@ -378,6 +378,9 @@ class Store:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
     def stats(self) -> dict[str, int]: ...
     def partition_stats(self) -> list[dict[str, Any]]: ...
+    def check(self) -> None:
+        """Reads the whole index and compares what its tables say of each other, of their counters and of the block
+        table. CorruptSegmentError says what is wrong."""
     def write_lock_holds(self) -> list[tuple[int, int]]:
         """How long this process held the write lock, since it attached or forked: (nanoseconds, rounded up by at most
         12.5 %; how often), ascending. From entering the gate to leaving it, times without a CPU included."""

@@ -64,6 +64,7 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("clients", &clients)
       .def("stats", &stats)
       .def("partition_stats", &partition_stats)
+      .def("check", nogil(&Store::check))
       .def("write_lock_holds", nogil(&Store::write_lock_holds));
 }
 

@@ -99,6 +99,7 @@ class World:
         except AssertionError as error:
             leases = os.listdir(self.directory / "leases")
             raise AssertionError(f"{error}; {store.stats()}, {store.clients()}, {leases}") from None
+        store.check()
 
     def lease_files(self) -> int:
         """Temporary ones included."""

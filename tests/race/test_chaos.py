@@ -70,6 +70,7 @@ def look_at_everything(session: tq.Session) -> None:
     """Each group is there whole or not at all; nothing of the dead is left; emptied, the store is as large as ever."""
     client = session.client
     settled(client)
+    client._store.check()
     chaos_roles.final_look(client, range(chaos_roles.GROUPS))
     settled(client)
     assert [entry.pid for entry in client.stats().clients] == [os.getpid()]

@@ -276,6 +276,8 @@ class Index {
   std::vector<std::pair<OwnerId, std::uint64_t>> pending_by_owner();
   // Where these blocks lie, published or retired; an empty span where the block is neither.
   std::vector<Span> block_spans(const std::vector<BlockRef>& blocks);
+  // The whole index against itself (check.hpp): Error(corrupt) that says what is wrong. Returns the published blocks.
+  std::vector<BlockRef> check();
   int check_readers();  // LMDB's dead-reader check; returns how many slots it cleared
 
   struct Impl;  // opaque: index/impl.hpp

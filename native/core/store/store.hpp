@@ -116,6 +116,8 @@ class Store {
   std::vector<std::pair<std::string, std::uint64_t>> stats();
   std::vector<Index::PartitionStats> partition_stats();
   std::vector<Index::PartitionCensus> census();
+  // The whole index against itself and against the block table: Error(corrupt) that says what is wrong.
+  void check();
   // Of all processes. Valid while this store is, also once it is closed: no call, as the segment stays mapped.
   Counters& counters() noexcept;
   // See HoldTimes::counts.

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/index/check.hpp"
+
 namespace tq_test {
 
 TempDirectory::TempDirectory() {
@@ -117,6 +119,10 @@ Cell cell_of(const Resolution& answer, std::size_t field, std::int64_t position)
     return {answer.blocks.at(static_cast<std::size_t>(piece.block)).ref.word, piece.block_row + (position - piece.first)};
   }
   return {};
+}
+
+void check_whole_index(const std::string& directory, bool strong_hash) {
+  tq::index::check_index(*tq::index::Env::open(directory), strong_hash);
 }
 
 }  // namespace tq_test

@@ -117,9 +117,7 @@ tq::Error error_of(Call&& call) {
   throw 0;  // not reached
 }
 
-// Walks every table and compares what it says with what the others say: spans tile the reserved part, live counts are the
-// cells that runs name, keys and rows name each other, counters are sums. Throws std::runtime_error saying what is wrong.
-// `strong_hash` false: keys were hashed with a narrowed hash, which is then not followed.
+// `check_index` on the process's own environment, if it has one.
 void check_whole_index(const std::string& directory, bool strong_hash = true);
 
 }  // namespace tq_test

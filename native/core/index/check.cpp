@@ -1,18 +1,17 @@
-// The whole index against itself.
+// The whole index against itself: see check.hpp.
+#include "core/index/check.hpp"
+
 #include <map>
 #include <set>
-#include <stdexcept>
+#include <string>
 
 #include "core/index/impl.hpp"
-#include "index/support.hpp"
 
-namespace tq_test {
+namespace tq::index {
 namespace {
 
-using namespace tq::index;
-
 void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("the index is inconsistent: " + what);
+  if (!holds) throw Error(ErrorCode::corrupt, "the index contradicts itself: " + what + "; end this session and start a new one");
 }
 
 std::uint64_t number(std::string_view value) { return Reader(value).number<std::uint64_t>(); }
@@ -26,7 +25,7 @@ void for_all(const Txn& txn, Table table, Visit&& visit) {
 struct Whole {
   std::map<std::uint64_t, std::uint64_t> spans;  // offset -> nbytes, of everything
   std::map<std::uint64_t, std::uint64_t> cells;  // block -> cells that runs name
-  std::map<tq::PartitionId, std::map<RowIndex, std::int64_t>> runs;
+  std::map<PartitionId, std::map<RowIndex, std::int64_t>> runs;
   std::set<std::uint32_t> slots;
 
   void add_span(std::uint64_t offset, std::uint64_t nbytes, const char* what) {
@@ -34,7 +33,7 @@ struct Whole {
     require(spans.emplace(offset, nbytes).second, std::string("two spans at one offset: ") + what);
   }
   void add_slot(std::uint64_t slot) { require(slots.insert(static_cast<std::uint32_t>(slot)).second, "a slot used twice"); }
-  bool covered(tq::PartitionId partition, RowIndex row) const {
+  bool covered(PartitionId partition, RowIndex row) const {
     const auto of = runs.find(partition);
     if (of == runs.end()) return false;
     auto after = of->second.upper_bound(row);
@@ -78,9 +77,9 @@ void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
 
 void check_runs(const Txn& txn, Whole& whole) {
   RowIndex end = 0;
-  tq::PartitionId last = 0;
+  PartitionId last = 0;
   for_all(txn, Table::runs, [&](auto key, auto) {
-    const tq::PartitionId partition = key_u32(key, 0);
+    const PartitionId partition = key_u32(key, 0);
     RunCursor at(txn, partition);
     require(at.seek(key_row(key, 4)), "a run that cannot be found");
     const RunView& run = at.run();
@@ -89,7 +88,7 @@ void check_runs(const Txn& txn, Whole& whole) {
     last = partition;
     end = run.end();
     whole.runs[partition][run.start] = run.count;
-    std::set<tq::FieldId> fields;
+    std::set<FieldId> fields;
     std::uint64_t last_ref = 0;
     run.for_each([&](BlockRef ref, std::uint32_t, std::size_t n, const char* ids) {
       require(ref.word > last_ref && n > 0, "entries of a run out of order");
@@ -103,7 +102,7 @@ void check_runs(const Txn& txn, Whole& whole) {
 void check_blocks(const Txn& txn, const Counters& counters, Whole& whole) {
   std::uint64_t used = 0;
   std::uint64_t live = 0;
-  std::map<tq::PartitionId, std::uint64_t> live_of;
+  std::map<PartitionId, std::uint64_t> live_of;
   for_all(txn, Table::blocks, [&](auto key, auto value) {
     const BlockRef ref{key_u64(key, 0)};
     const BlockRecord record = BlockRecord::parse(value);
@@ -138,7 +137,7 @@ void check_rows(const Txn& txn, const Counters& counters, const Whole& whole, co
   std::int64_t rows = 0;
   std::uint64_t partitions = 0;
   for_all(txn, Table::partitions, [&](auto key, auto value) {
-    const tq::PartitionId id = key_u32(key, 0);
+    const PartitionId id = key_u32(key, 0);
     const PartitionRecord record = PartitionRecord::parse(value);
     ++partitions;
     rows += record.rows;
@@ -190,13 +189,34 @@ void check_rows(const Txn& txn, const Counters& counters, const Whole& whole, co
   require(partitions == counters.partitions, "partitions");
 }
 
+// Nothing is kept of a partition that is gone (cleared, its records removed).
+void check_orphans(const Txn& txn) {
+  const std::pair<Table, const char*> tables[] = {
+      {Table::runs, "rows"},          {Table::rowinfo, "keys and tags"}, {Table::key_rows, "hashes of keys"},
+      {Table::doomed_rows, "tombstones"}, {Table::tasks, "a task"},      {Table::consumed, "marks"},
+      {Table::claims, "a claim"},     {Table::partition_fields, "fields"}};
+  for (const auto& [table, what] : tables) {
+    for_all(txn, table, [&, what = what](auto key, auto) {
+      const PartitionId id = key_u32(key, 0);
+      require(txn.get(Key(Table::partitions).u32(id)) || txn.get(Key(Table::doomed_partitions).u32(id)),
+              std::string(what) + " of a partition that is gone");
+    });
+  }
+  for_all(txn, Table::partition_names, [&](auto, auto value) {
+    require(txn.get(Key(Table::partitions).u32(Reader(value).number<PartitionId>())).has_value(),
+            "the name of a partition that is gone");
+  });
+}
+
 }  // namespace
 
-void check_whole_index(const std::string& directory, bool strong_hash) {
-  const std::shared_ptr<Env> env = Env::open(directory);  // the process's own, if it has one
-  const ReadTxn txn(*env);
-  const Counters counters = Counters::parse(*txn.get(Key(Table::counters)));
-  const Format format = Format::parse(*txn.get(Key(Table::format)));
+void check_index(Env& env, bool strong_hash) {
+  const ReadTxn txn(env);
+  const auto counters_value = txn.get(Key(Table::counters));
+  const auto format_value = txn.get(Key(Table::format));
+  require(counters_value && format_value, "its counters or its format are missing");
+  const Counters counters = Counters::parse(*counters_value);
+  const Format format = Format::parse(*format_value);
   KeyHasher hasher;
   hasher.seed[0] = format.hash_seed[0];
   hasher.seed[1] = format.hash_seed[1];
@@ -205,6 +225,20 @@ void check_whole_index(const std::string& directory, bool strong_hash) {
   check_runs(txn, whole);
   check_blocks(txn, counters, whole);
   check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
+  check_orphans(txn);
 }
 
-}  // namespace tq_test
+}  // namespace tq::index
+
+namespace tq {
+
+std::vector<BlockRef> Index::check() {
+  impl_->env->ensure_own();
+  index::check_index(*impl_->env, true);
+  const index::ReadTxn txn(*impl_->env);
+  std::vector<BlockRef> blocks;
+  index::for_all(txn, index::Table::blocks, [&](auto key, auto) { blocks.push_back(BlockRef{index::key_u64(key, 0)}); });
+  return blocks;
+}
+
+}  // namespace tq
