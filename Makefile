@@ -33,14 +33,16 @@ INSTALLED := $(STAMPS)/installed-$(PYTHON_FILES)
 
 setup: $(INSTALLED)
 
+# $(call apt_install,PACKAGES)
+define apt_install
+SUDO=""; [ "$$(id -u)" = 0 ] || SUDO="sudo"; \
+	($$SUDO apt-get install -y -qq $(1) || ($$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq $(1))) >>build/apt.log 2>&1 \
+	|| { echo "cannot install $(1) (see build/apt.log); install it and run make again"; exit 1; }
+endef
+
 $(STAMPS)/headers:
 	@mkdir -p $(STAMPS)
-	@if [ ! -e /usr/include/lmdb.h ] || [ ! -e /usr/include/doctest/doctest.h ]; then \
-	  SUDO=""; [ "$$(id -u)" = 0 ] || SUDO="sudo"; \
-	  ($$SUDO apt-get install -y -qq liblmdb-dev doctest-dev \
-	    || ($$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq liblmdb-dev doctest-dev)) >build/apt.log 2>&1 \
-	  || { echo "cannot install liblmdb-dev and doctest-dev (see build/apt.log); install them and run make again"; exit 1; }; \
-	fi
+	@if [ ! -e /usr/include/lmdb.h ] || [ ! -e /usr/include/doctest/doctest.h ]; then $(call apt_install,liblmdb-dev doctest-dev); fi
 	@touch $@
 
 # What builds the native module; the rest comes with it, from the lists in pyproject.toml.
@@ -56,8 +58,14 @@ $(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
 	$(INSTALL) '.[example,compat,checkpoint,metrics]'
 	@rm -f $(STAMPS)/installed-* && touch $@
 
+# What tests/model searches the models of the protocols with.
+$(STAMPS)/spin:
+	@mkdir -p $(STAMPS)
+	@if ! command -v spin >/dev/null; then $(call apt_install,spin); fi
+	@touch $@
+
 # What tests and lint need beyond that; the demo does without.
-$(STAMPS)/dev: constraints.txt pyproject.toml | $(INSTALLED)
+$(STAMPS)/dev: constraints.txt pyproject.toml | $(INSTALLED) $(STAMPS)/spin
 	$(INSTALL) '.[test,lint]'
 	@touch $@
 
