@@ -1,7 +1,7 @@
 """Runs the models of this folder with spin: each as it is, and each of its mutants.
 
-A model is translated and compiled once; which mutant it plays is read from the environment when it runs, so that the mutants
-cost no further compilation. The head of a model names them: ``MUTANT 3 no_recheck: what is left out``.
+A model is translated and compiled once; which mutant it plays is read from the environment when it runs, so that the
+mutants cost no further compilation. The head of a model names them: ``MUTANT 3 no_recheck: what is left out``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mutants(model: str) -> dict[str, int]:
 def build(model: str) -> Path:
     """The verifier of a model; made again when the model changed."""
     for tool, package in (("spin", "spin"), ("gcc", "gcc")):
-        assert shutil.which(tool), f"{tool} is not installed (Debian, Ubuntu: apt-get install {package}; make setup does it)"
+        assert shutil.which(tool), f"{tool} is not installed: apt-get install {package} (make test does it)"
     source = FOLDER / f"{model}.pml"
     folder = BUILT / f"{model}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
     verifier = folder / "pan"
@@ -61,7 +61,7 @@ def build(model: str) -> Path:
         shutil.rmtree(stale, ignore_errors=True)
     folder.mkdir(parents=True)
     _run(["spin", "-a", str(source)], folder)
-    # -DSAFETY: assertions and nothing else; what should come about in the end is asserted when nothing can move any more.
+    # -DSAFETY: assertions only; what should come about in the end is asserted when nothing can move any more.
     flags = ["-O1", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY_MIB}"]
     _run(["gcc", *flags, "-o", "pan.new", "pan.c"], folder)
     (folder / "pan.new").rename(verifier)
