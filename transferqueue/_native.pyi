@@ -376,6 +376,10 @@ class Store:
         """Gives the backing of free space back to the system; bytes given back. And this process's gather pool."""
     def clients(self) -> list[dict[str, Any]]:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
+    def leases(self) -> list[dict[str, Any]]:
+        """By client and block: owner, pid, start_time_s (of the process, since boot), alive, partition, block (a ref),
+        rows, fields, nbytes, live_bytes (the share that rows still name), retired (no row names it), views (claims),
+        age_s (of the oldest claim)."""
     def stats(self) -> dict[str, int]: ...
     def partition_stats(self) -> list[dict[str, Any]]: ...
     def check(self) -> None:

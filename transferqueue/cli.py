@@ -71,6 +71,17 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--session", help="which (default: the only one)")
     stats.set_defaults(run=_stats)
 
+    leases = commands.add_parser(
+        "leases",
+        help="who holds views of what, since when, and how much that keeps from being used again",
+        description="One line a process and block, the oldest first. Space of cleared rows returns when the last view "
+        "of their block dies: 'of no row' says how much of a block waits for that.",
+    )
+    leases.add_argument("--session", help="which (default: the only one)")
+    leases.add_argument("--partition", help="only blocks of this one")
+    leases.add_argument("--json", action="store_true", help="for programs")
+    leases.set_defaults(run=_leases)
+
     config = commands.add_parser(
         "config",
         help="the configuration, and where each value comes from",
@@ -192,7 +203,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         store = attachment.store
         figures = store.stats()
         clients = store.clients()
-        partitions = store.partition_stats()
+        partitions = [{**row, "unconsumed_rows": store.unconsumed_rows(row["name"])} for row in store.partition_stats()]
         ours = store.owner
     finally:
         attachment.detach()
@@ -214,6 +225,23 @@ def _stats(arguments: argparse.Namespace) -> int:
         for client in clients
     ]
     show_table(["client pid", "state", "leases", "leased", "pending", "age"], rows)
+    return 0
+
+
+def _leases(arguments: argparse.Namespace) -> int:
+    from transferqueue.lease_report import HEADER, as_row, list_leases, summary, to_plain
+
+    attachment = _only_session(arguments.session)
+    try:
+        leases = list_leases(attachment.store, arguments.partition)
+    finally:
+        attachment.detach()
+    if arguments.json:
+        print(json.dumps(to_plain(attachment.paths.name, leases), indent=2))
+        return 0
+    print(f"session {attachment.paths.name}: {summary(leases)}")
+    if leases:
+        show_table(HEADER, [as_row(lease) for lease in leases])
     return 0
 
 

@@ -28,6 +28,7 @@ from transferqueue.config import (
 )
 from transferqueue.config_sources import Given
 from transferqueue.errors import ClosedError, SessionNotFoundError
+from transferqueue.lease_report import LeaseStats, list_leases
 from transferqueue.samplers.registry import describe_sampler
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import MADE_WITHIN_S, Attachment
@@ -89,6 +90,17 @@ class Session:
     def closed(self) -> bool:
         """Whether this process closed it."""
         return self.attachment.closed
+
+    def leases(self, partition_id: str | None = None) -> list[LeaseStats]:
+        """Who holds views of what, in all processes, oldest first: what ``tq leases`` shows.
+
+        Args:
+            partition_id: only blocks of this one; what was cleared from it and is still held is among them.
+
+        Raises:
+            ClosedError: the session was closed in this process. SessionNotFoundError: it has ended.
+        """
+        return list_leases(self.attachment.store, partition_id)
 
     def close(self) -> None:
         """Lets go of the session; by its creator, ends it for everybody: calls of others raise SessionNotFoundError

@@ -34,6 +34,28 @@ FactsList clients(Store& self) {
   return nb::borrow<FactsList>(result);
 }
 
+FactsList leases(Store& self) {
+  nb::list result;
+  for (const LeaseReport& lease : without_gil([&] { return self.leases(); })) {
+    nb::dict facts;
+    facts["owner"] = lease.owner;
+    facts["pid"] = lease.pid;
+    facts["start_time_s"] = lease.start_time_s;
+    facts["alive"] = lease.alive;
+    facts["partition"] = to_str(lease.facts.partition);
+    facts["block"] = lease.block.word;
+    facts["rows"] = lease.facts.n_rows;
+    facts["fields"] = lease.facts.n_fields;
+    facts["nbytes"] = lease.facts.span.nbytes;
+    facts["live_bytes"] = lease.facts.live_nbytes;
+    facts["retired"] = lease.facts.state == Index::BlockFacts::State::retired;
+    facts["views"] = lease.claims;
+    facts["age_s"] = lease.age_s;
+    result.append(facts);
+  }
+  return nb::borrow<FactsList>(result);
+}
+
 Counts stats(Store& self) {
   nb::dict result;
   for (const auto& [name, value] : without_gil([&] { return self.stats(); })) result[name.c_str()] = value;
@@ -62,6 +84,7 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("make_huge", nogil(&Store::make_huge), nb::arg("nbytes"))
       .def("trim", nogil(&Store::trim))
       .def("clients", &clients)
+      .def("leases", &leases)
       .def("stats", &stats)
       .def("partition_stats", &partition_stats)
       .def("check", nogil(&Store::check))

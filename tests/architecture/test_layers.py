@@ -17,6 +17,7 @@ DATA_PLANE_LAYERS = (
         "config_page",
         "config_sources",
         "logs",
+        "lease_report",
         "read_report",
         "session_stats",
         "tag_maps",

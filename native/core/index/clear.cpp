@@ -106,7 +106,7 @@ std::vector<BlockRef> Index::Impl::remove_rows(WriteTxn& txn, Partition& partiti
   rewriter.plan(rows, BlockRef{}, [](const auto&...) { return nullptr; });
   rewriter.apply();
   std::uint64_t live_bytes = 0;
-  std::vector<BlockRef> retired = live.apply(txn, live_bytes);
+  std::vector<BlockRef> retired = live.apply(txn, partition.record.name, live_bytes);
   partition.record.live_bytes -= live_bytes;
 
   std::vector<RowUpdate> updates;
@@ -208,7 +208,9 @@ std::vector<BlockRef> Index::Impl::remove_doomed_partition(PartitionId id) {
     std::vector<BlockRef> of_batch;
     const bool more = write(Room::release, [&](WriteTxn& txn) {
       of_batch.clear();
-      if (!txn.get(Key(Table::doomed_partitions).u32(id))) return false;
+      const auto doomed = txn.get(Key(Table::doomed_partitions).u32(id));
+      if (!doomed) return false;
+      const std::string name(*doomed);
       std::size_t budget = clear_units(txn);
       LiveCells live;
       {
@@ -228,7 +230,7 @@ std::vector<BlockRef> Index::Impl::remove_doomed_partition(PartitionId id) {
         }
       }
       std::uint64_t live_bytes = 0;
-      of_batch = live.apply(txn, live_bytes);
+      of_batch = live.apply(txn, name, live_bytes);
       if (budget == 0) return true;
       const bool empty = remove_some(txn, Table::rowinfo, id, budget, 1) && remove_some(txn, Table::key_rows, id, budget, 16) &&
                          remove_some(txn, Table::consumed, id, budget, 4) && remove_some(txn, Table::claims, id, budget, 1) && remove_some(txn, Table::tasks, id, budget, 1) &&

@@ -274,6 +274,17 @@ class Index {
   std::vector<PartitionCensus> census();  // one look at every run, not at every row
   // Bytes pending per owner, ascending; owners that have nothing reserved are left out, those that have it ahead only are not.
   std::vector<std::pair<OwnerId, std::uint64_t>> pending_by_owner();
+  // What is on record about these blocks, for reports. none: it was freed, or is not published yet.
+  struct BlockFacts {
+    enum class State { none, live, retired };
+    State state = State::none;
+    Span span;
+    std::uint64_t n_rows = 0;
+    std::uint32_t n_fields = 0;
+    std::uint64_t live_nbytes = 0;  // the share of the span that rows still name
+    std::string partition;          // of a retired block: as it was called
+  };
+  std::vector<BlockFacts> describe_blocks(const std::vector<BlockRef>& blocks);
   // Where these blocks lie, published or retired; an empty span where the block is neither.
   std::vector<Span> block_spans(const std::vector<BlockRef>& blocks);
   // The whole index against itself (check.hpp): Error(corrupt) that says what is wrong. Returns the published blocks.

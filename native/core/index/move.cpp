@@ -44,14 +44,14 @@ class Move {
     }
     rewriter.apply();
     std::uint64_t removed = 0;
-    result.retired = live.apply(txn, removed);
+    result.retired = live.apply(txn, partition.record.name, removed);
     BlockRecord block;
     block.span = reservation.span;
     block.n_rows = source_.indexes.size();
     block.cells = block.n_rows * fields_.size();
     block.live_cells = met.cells_taken;
     block.partition = partition.id;
-    add_block(txn, reservation.block, block, encode_layouts(fields_, ids_));
+    add_block(txn, reservation.block, block, encode_layouts(fields_, ids_), partition.record.name);
     partition.record.live_bytes += block.live_bytes();
     partition.record.live_bytes -= removed;
     store_partition(txn, partition);

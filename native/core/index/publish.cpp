@@ -131,7 +131,7 @@ class Publication {
     txn.counters.rows += n_new;
     partition.record.rows += n_new;
     std::uint64_t removed = 0;
-    result_.retired = live.apply(txn, removed);
+    result_.retired = live.apply(txn, partition.record.name, removed);
     partition.record.live_bytes -= removed;
     if (!request_.reservation) return;
     BlockRecord record;
@@ -139,7 +139,7 @@ class Publication {
     record.n_rows = result_.indexes.size();
     record.cells = record.live_cells = record.n_rows * fields_.size();
     record.partition = partition.id;
-    add_block(txn, block, record, encode_layouts(request_.fields, ids_));
+    add_block(txn, block, record, encode_layouts(request_.fields, ids_), partition.record.name);
     if (record.live_cells == 0) result_.retired.push_back(block);
     partition.record.live_bytes += record.live_bytes();
   }

@@ -74,6 +74,26 @@ std::uint64_t BlockRecord::live_bytes() const {
   return cells == 0 ? 0 : static_cast<std::uint64_t>(static_cast<Wide>(span.nbytes) * live_cells / cells);
 }
 
+std::uint32_t BlockRecord::n_fields(std::string_view layout_bytes) {
+  return static_cast<std::uint32_t>(Reader(layout_bytes).varint());
+}
+
+RetiredRecord RetiredRecord::parse(std::string_view bytes) {
+  Reader in(bytes);
+  RetiredRecord record;
+  record.span.offset = in.number<std::uint64_t>();
+  record.span.nbytes = in.number<std::uint64_t>();
+  record.n_rows = in.number<std::uint64_t>();
+  record.n_fields = in.number<std::uint32_t>();
+  record.partition = in.bytes(in.left());
+  return record;
+}
+
+std::string RetiredRecord::encode() const {
+  Writer out;
+  return std::string(out.number(span.offset).number(span.nbytes).number(n_rows).number(n_fields).bytes(partition).view());
+}
+
 TaskRecord TaskRecord::parse(std::string_view bytes) {
   Reader in(bytes);
   TaskRecord record;

@@ -12,7 +12,7 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 3;
+inline constexpr std::uint32_t format_version = 4;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -74,9 +74,22 @@ struct BlockRecord {
 
   static BlockRecord parse(std::string_view bytes);  // the head; the rest is `layout_bytes`
   static std::string_view layout_bytes(std::string_view bytes) { return bytes.substr(nbytes_encoded); }
+  static std::uint32_t n_fields(std::string_view layout_bytes);
   void encode_to(Writer& writer) const;
   // The bytes of the span that live cells stand for. Sums of it stay exact: every change adds the difference of two.
   std::uint64_t live_bytes() const;
+};
+
+// What is left of a block that no cell names. All but the span is for people who ask what a lease still holds: its partition
+// may be gone by then.
+struct RetiredRecord {
+  Span span;
+  std::uint64_t n_rows = 0;
+  std::uint32_t n_fields = 0;
+  std::string partition;
+
+  static RetiredRecord parse(std::string_view bytes);
+  std::string encode() const;
 };
 
 struct TaskRecord {

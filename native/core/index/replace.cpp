@@ -88,7 +88,7 @@ class Replacement {
       record.cells = record.n_rows * ids.size();
       record.live_cells = live_cells[b];
       record.partition = partition.id;
-      add_block(txn, reservations_[b].block, record, encode_layouts(block.fields, ids));
+      add_block(txn, reservations_[b].block, record, encode_layouts(block.fields, ids), partition.record.name);
       partition.record.live_bytes += record.live_bytes();
       ids_.push_back(std::move(ids));
     }

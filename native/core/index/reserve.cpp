@@ -130,6 +130,14 @@ std::vector<std::pair<OwnerId, std::uint64_t>> Index::pending_by_owner() {
   return owners;
 }
 
+std::vector<Index::BlockFacts> Index::describe_blocks(const std::vector<BlockRef>& blocks) {
+  const ReadTxn txn(*impl_->env);
+  std::vector<BlockFacts> facts;
+  facts.reserve(blocks.size());
+  for (const BlockRef block : blocks) facts.push_back(block_facts(txn, block));
+  return facts;
+}
+
 std::vector<Span> Index::block_spans(const std::vector<BlockRef>& blocks) {
   const ReadTxn txn(*impl_->env);
   std::vector<Span> spans;

@@ -54,18 +54,9 @@ void cut_out(WriteTxn& txn, Span free, Span taken) {
 Key pending_key(OwnerId owner, std::uint64_t offset) { return Key(Table::pending).u64(owner).u64(offset); }
 Key retired_key(BlockRef ref) { return Key(Table::retired).u64(ref.word); }
 
-void add_retired(WriteTxn& txn, BlockRef ref, Span span) {
-  Writer out;
-  txn.put(retired_key(ref), out.number(span.offset).number(span.nbytes).view());
-  txn.counters.retired_bytes += span.nbytes;
-}
-
-Span parse_span(std::string_view value) {
-  Reader in(value);
-  const auto offset = in.number<std::uint64_t>();
-  const auto nbytes = in.number<std::uint64_t>();
-  in.expect_end();
-  return {offset, nbytes};
+void add_retired(WriteTxn& txn, BlockRef ref, const RetiredRecord& record) {
+  txn.put(retired_key(ref), record.encode());
+  txn.counters.retired_bytes += record.span.nbytes;
 }
 
 }  // namespace
@@ -171,7 +162,7 @@ void give_back(WriteTxn& txn, const Reservation& reservation) {
   give_slot(txn, reservation.block.slot());
 }
 
-std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::uint64_t& live_bytes_removed) {
+std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::string_view partition, std::uint64_t& live_bytes_removed) {
   std::sort(removed_.begin(), removed_.end());
   std::vector<BlockRef> retired;
   Writer out;
@@ -190,9 +181,10 @@ std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::uint64_t& live_bytes_
     live_bytes_removed += gone;
     txn.counters.live_bytes -= gone;
     if (record.live_cells == 0) {
+      const std::uint32_t n_fields = BlockRecord::n_fields(BlockRecord::layout_bytes(*value));
       txn.erase(key);
       txn.counters.used_bytes -= record.span.nbytes;
-      add_retired(txn, ref, record.span);
+      add_retired(txn, ref, {record.span, record.n_rows, n_fields, std::string(partition)});
       retired.push_back(ref);
     } else {
       out.clear();
@@ -205,8 +197,10 @@ std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::uint64_t& live_bytes_
   return retired;
 }
 
-void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts) {
-  if (record.live_cells == 0) return add_retired(txn, ref, record.span);
+void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts, std::string_view partition) {
+  if (record.live_cells == 0) {
+    return add_retired(txn, ref, {record.span, record.n_rows, BlockRecord::n_fields(layouts), std::string(partition)});
+  }
   Writer out;
   record.encode_to(out);
   txn.put(Key(Table::blocks).u64(ref.word), out.bytes(layouts).view());
@@ -216,8 +210,27 @@ void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::stri
 
 Span block_span(const Txn& txn, BlockRef ref) {
   if (const auto value = txn.get(Key(Table::blocks).u64(ref.word))) return BlockRecord::parse(*value).span;
-  if (const auto value = txn.get(retired_key(ref))) return parse_span(*value);
+  if (const auto value = txn.get(retired_key(ref))) return RetiredRecord::parse(*value).span;
   return {};
+}
+
+Index::BlockFacts block_facts(const Txn& txn, BlockRef ref) {
+  Index::BlockFacts facts;
+  if (const auto value = txn.get(Key(Table::blocks).u64(ref.word))) {
+    const BlockRecord record = BlockRecord::parse(*value);
+    facts = {Index::BlockFacts::State::live, record.span, record.n_rows,
+             BlockRecord::n_fields(BlockRecord::layout_bytes(*value)), record.live_bytes(), {}};
+    if (const auto partition = txn.get(Key(Table::partitions).u32(record.partition))) {
+      facts.partition = PartitionRecord::parse(*partition).name;
+    } else if (const auto doomed = txn.get(Key(Table::doomed_partitions).u32(record.partition))) {
+      facts.partition = *doomed;
+      facts.live_nbytes = 0;  // cleared, and not yet removed
+    }
+  } else if (const auto retired = txn.get(retired_key(ref))) {
+    RetiredRecord record = RetiredRecord::parse(*retired);
+    facts = {Index::BlockFacts::State::retired, record.span, record.n_rows, record.n_fields, 0, std::move(record.partition)};
+  }
+  return facts;
 }
 
 std::vector<BlockRef> list_retired(const Txn& txn) {
@@ -232,7 +245,7 @@ std::vector<BlockRef> list_retired(const Txn& txn) {
 std::uint64_t free_retired_block(WriteTxn& txn, BlockRef ref) {
   const auto value = txn.get(retired_key(ref));
   if (!value) return 0;
-  const Span span = parse_span(*value);
+  const Span span = RetiredRecord::parse(*value).span;
   txn.erase(retired_key(ref));
   txn.counters.retired_bytes -= span.nbytes;
   give_extent(txn, span);

@@ -40,20 +40,24 @@ void give_back(WriteTxn& txn, const Reservation& reservation);
 class LiveCells {
  public:
   void remove(BlockRef block, std::uint64_t cells) { removed_.emplace_back(block.word, cells); }
-  // Updates the blocks; those without a live cell move to `retired` and are returned. Returns also, by reference, the
-  // live bytes that went. The number of blocks touched is `size()` at most.
-  std::vector<BlockRef> apply(WriteTxn& txn, std::uint64_t& live_bytes_removed);
+  // Updates the blocks, all of `partition`; those without a live cell move to `retired` and are returned. Returns also, by
+  // reference, the live bytes that went. The number of blocks touched is `size()` at most.
+  std::vector<BlockRef> apply(WriteTxn& txn, std::string_view partition, std::uint64_t& live_bytes_removed);
   std::size_t size() const { return removed_.size(); }
 
  private:
   std::vector<std::pair<std::uint64_t, std::uint64_t>> removed_;
 };
 
-// Publishes a block all of whose cells in `live_cells` are named by runs of this transaction. None: it is retired at once.
-void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts);
+// Publishes a block of `partition`, all of whose cells in `live_cells` are named by runs of this transaction. None: it is
+// retired at once.
+void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts, std::string_view partition);
 
 // Where a block lies, published or retired; an empty span when it is neither.
 Span block_span(const Txn& txn, BlockRef ref);
+
+// What is on record about a block, for reports; see Index::describe_blocks.
+Index::BlockFacts block_facts(const Txn& txn, BlockRef ref);
 
 std::vector<BlockRef> list_retired(const Txn& txn);
 // Frees extent and slot of a retired block; 0 when it is not listed, else its bytes.

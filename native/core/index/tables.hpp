@@ -16,13 +16,13 @@ enum class Table : std::uint8_t {
   extents_by_size,    // (nbytes, offset) -> nothing: the same spans for best fit
   free_slots,         // slot -> nothing
   pending,            // (owner, offset) -> nbytes, ref
-  retired,            // ref -> span
+  retired,            // ref -> RetiredRecord
   partition_names,    // name -> id
   partitions,         // id -> PartitionRecord
   field_names,        // name -> id
   fields,             // id -> name
   partition_fields,   // (partition, field) -> nothing: the partition ever had the field
-  doomed_partitions,  // id -> nothing: cleared, its records not yet all removed
+  doomed_partitions,  // id -> name: cleared, its records not yet all removed
   doomed_rows,        // (partition, row chunk) -> bitmap: cleared rows whose records are not yet removed
   tasks,              // (partition, name) -> TaskRecord
   consumed,           // (partition, task, row chunk) -> bitmap

@@ -32,6 +32,7 @@ std::uint64_t fingerprint() noexcept {
       payload_data_offset,
       sizeof(LeaseFileLayout),
       lease_entries_offset,
+      lease_times_offset,
       max_leases,
   };
   for (std::uint64_t fact : facts) hash = mix(hash, fact);

@@ -11,7 +11,7 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 3;
+inline constexpr std::uint32_t layout_version = 4;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
 enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4 };
@@ -127,7 +127,9 @@ inline constexpr std::uint64_t payload_data_offset = 65536;
 
 // Lease file: the claims of one process, written by it alone.
 //     0 | SegmentHeader | 64 | owner, pid, start time, created, pid namespace | 128 | high water | 192 | zero
-//  4096 | entries, 8 bytes each: a block ref, or 0 for a free entry; backed in steps, only [0, high water) may be read
+//  4096 | entries [2^20], 8 bytes each: a block ref, 0 for a free entry, `lease_being_taken` for one that is being written
+//  8392704 | times [2^20], 8 bytes each: when the entry of that number was taken, CLOCK_MONOTONIC ns; what a free one says is old
+// Both arrays are sparse and backed in steps; only [0, high water) of them may be read.
 struct LeaseFileLayout {
   SegmentHeader header;
   alignas(64) std::uint64_t owner;
@@ -139,7 +141,9 @@ struct LeaseFileLayout {
 };
 inline constexpr std::uint64_t lease_entries_offset = 4096;
 inline constexpr std::uint32_t max_leases = 1u << 20;
-inline constexpr std::uint64_t lease_file_bytes = lease_entries_offset + std::uint64_t{max_leases} * 8;
+inline constexpr std::uint64_t lease_times_offset = lease_entries_offset + std::uint64_t{max_leases} * 8;
+inline constexpr std::uint64_t lease_file_bytes = lease_times_offset + std::uint64_t{max_leases} * 8;
+inline constexpr std::uint64_t lease_being_taken = 1;  // generations begin at 1: a ref below 2^24 is no block's
 inline constexpr std::uint32_t first_lease_step = 512;  // one page of entries; then doubling
 
 constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325) {

@@ -63,6 +63,7 @@ static_assert(offsetof(LeaseFileLayout, created_ns) == 88);
 static_assert(offsetof(LeaseFileLayout, pid_namespace) == 96);
 static_assert(offsetof(LeaseFileLayout, high_water) == 128);
 static_assert(lease_entries_offset >= sizeof(LeaseFileLayout) && lease_entries_offset % 64 == 0);
+static_assert(lease_times_offset == 8392704 && lease_file_bytes == 16781312);
 static_assert(max_leases % first_lease_step == 0);
 
 }  // namespace tq::layout

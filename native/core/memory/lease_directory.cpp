@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "core/memory/fork_gate.hpp"
+#include "core/memory/lease_clock.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
 
 using layout::lease_entries_offset;
 using layout::lease_file_bytes;
+using layout::lease_times_offset;
 using layout::LeaseFileLayout;
 using layout::SegmentKind;
 
@@ -38,9 +40,32 @@ struct LeaseDirectory::Entry {
     const auto* entries = reinterpret_cast<const std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
     const std::uint32_t n = std::min(header().high_water.value.load(std::memory_order_acquire), layout::max_leases);
     for (std::uint32_t i = 0; i < n; ++i) {
-      if (const std::uint64_t word = entries[i].load(std::memory_order_acquire); word != 0) use(BlockRef{word});
+      if (const std::uint64_t word = entries[i].load(std::memory_order_acquire); is_block(word)) use(BlockRef{word});
     }
   }
+
+  // The same with how long ago it was taken. The file is another process's: a time that is not in the past counts as now.
+  std::vector<HeldLease> held() const {
+    const auto* entries = reinterpret_cast<const std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
+    const auto* times = reinterpret_cast<const std::atomic<std::int64_t>*>(mapping.data() + lease_times_offset);
+    const std::uint32_t n = std::min(header().high_water.value.load(std::memory_order_acquire), layout::max_leases);
+    const std::int64_t now_ns = lease_clock_ns();
+    std::vector<HeldLease> found;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::uint64_t word = entries[i].load(std::memory_order_acquire);
+      if (!is_block(word)) continue;
+      const std::int64_t since_ns = times[i].load(std::memory_order_acquire);
+      // Released and taken anew in between: the time may be the new claim's, and of a claim that comes or goes during a look
+      // either answer is right.
+      if (entries[i].load(std::memory_order_acquire) != word) continue;
+      const std::int64_t age_ns = since_ns <= 0 || since_ns > now_ns ? 0 : now_ns - since_ns;
+      found.push_back({BlockRef{word}, static_cast<double>(age_ns) * 1e-9});
+    }
+    return found;
+  }
+
+ private:
+  static bool is_block(std::uint64_t word) noexcept { return BlockRef{word}.generation() != 0; }  // else free, or being taken
 };
 
 LeaseDirectory::LeaseDirectory(const std::string& directory, std::shared_ptr<ControlSegment> control)
@@ -114,7 +139,7 @@ std::vector<ClientInfo> LeaseDirectory::clients() {
     client.start_time_s = static_cast<double>(entry->header().start_time_ticks.load(std::memory_order_relaxed)) / ticks_per_s;
     client.age_s = seconds_since(entry->header().created_ns);
     client.alive = !is_dead(owner);
-    entry->each_claim([&client](BlockRef block) { client.leased.push_back(block); });
+    client.leased = entry->held();
     clients.push_back(std::move(client));
   }
   return clients;

@@ -27,13 +27,19 @@
 
 namespace tq {
 
+// One claim, as its entry says.
+struct HeldLease {
+  BlockRef block;
+  double age_s = 0;
+};
+
 struct ClientInfo {
   OwnerId owner = 0;
   pid_t pid = 0;              // 0: a child that has not taken its file over yet
   double start_time_s = 0;    // since boot, of the process
   double age_s = 0;           // of the lease file
   bool alive = false;
-  std::vector<BlockRef> leased;  // one per claim, repeated where a block is claimed twice; kept for the dead, for reports
+  std::vector<HeldLease> leased;  // one per claim, repeated where a block is claimed twice; kept for the dead, for reports
 };
 
 class LeaseDirectory {

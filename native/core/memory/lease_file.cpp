@@ -18,8 +18,10 @@
 namespace tq {
 
 using layout::first_lease_step;
+using layout::lease_being_taken;
 using layout::lease_entries_offset;
 using layout::lease_file_bytes;
+using layout::lease_times_offset;
 using layout::LeaseFileLayout;
 using layout::max_leases;
 using layout::SegmentKind;
@@ -45,6 +47,13 @@ std::int64_t realtime_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// Both arrays, from entry `first` on; false when the file system is full.
+bool back_entries(int fd, std::uint32_t first, std::uint32_t count, const std::string& name) {
+  const std::uint64_t at = std::uint64_t{first} * 8;
+  const std::uint64_t nbytes = std::uint64_t{count} * 8;
+  return back_range(fd, lease_entries_offset + at, nbytes, name) && back_range(fd, lease_times_offset + at, nbytes, name);
+}
+
 [[noreturn]] void throw_lease_file_full(const std::string& session, const char* why, std::uint64_t held) {
   Error error(ErrorCode::storage_full, "no further lease for session '" + session + "': " + why + " (" + std::to_string(held) +
                                            " held by this process). Drop views, or read fewer blocks at once");
@@ -65,6 +74,9 @@ struct LeaseFile::File {
   std::atomic<std::uint64_t>* entries() const noexcept {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
   }
+  std::atomic<std::int64_t>* times() const noexcept {
+    return reinterpret_cast<std::atomic<std::int64_t>*>(mapping.data() + lease_times_offset);
+  }
   std::uint32_t high_water() const noexcept { return header().high_water.value.load(std::memory_order_acquire); }
 
   void identify() noexcept {  // as this process's
@@ -79,7 +91,7 @@ void LeaseFile::File::format(const std::string& session, const File* copy_of) {
   const std::string name = segment_name(SegmentKind::leases, session);
   const std::uint32_t n = copy_of == nullptr ? first_lease_step : copy_of->high_water();
   resize_file(fd.get(), lease_file_bytes, name);
-  if (!back_range(fd.get(), 0, lease_entries_offset + std::uint64_t{n} * 8, name)) {
+  if (!back_range(fd.get(), 0, lease_entries_offset, name) || !back_entries(fd.get(), 0, n, name)) {
     throw Error(ErrorCode::storage_full, "no room for a " + name);
   }
   mapping = SharedMapping(fd.get(), 0, lease_file_bytes, Access::read_write, name);
@@ -93,6 +105,7 @@ void LeaseFile::File::format(const std::string& session, const File* copy_of) {
     // Relaxed: the file's name publishes them, and nobody writes the source while a fork is prepared.
     for (std::uint32_t i = 0; i < n; ++i) {
       entries()[i].store(copy_of->entries()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
+      times()[i].store(copy_of->times()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
   }
   header->high_water.value.store(n, std::memory_order_release);
@@ -157,7 +170,7 @@ OwnerId LeaseFile::owner() {
   return file().owner;
 }
 
-std::uint32_t LeaseFile::take(BlockRef block) {
+std::uint32_t LeaseFile::take(BlockRef block, std::int64_t since_ns) {
   File& file = this->file();
   for (;;) {
     const std::uint32_t n = file.high_water();
@@ -167,7 +180,10 @@ std::uint32_t LeaseFile::take(BlockRef block) {
       for (std::uint32_t looked = 0; looked < n; ++looked, entry = entry + 1 == n ? 0 : entry + 1) {
         if (entries[entry].load(std::memory_order_relaxed) != 0) continue;
         std::uint64_t expected = 0;
-        if (entries[entry].compare_exchange_strong(expected, block.word, std::memory_order_seq_cst)) {
+        // Acquire: what this thread stores into the entry follows what its last user did with it.
+        if (entries[entry].compare_exchange_strong(expected, lease_being_taken, std::memory_order_acquire)) {
+          file.times()[entry].store(since_ns, std::memory_order_release);
+          entries[entry].store(block.word, std::memory_order_release);
           held_.fetch_add(1, std::memory_order_relaxed);
           hint_.store(entry + 1, std::memory_order_relaxed);
           return entry;
@@ -178,14 +194,12 @@ std::uint32_t LeaseFile::take(BlockRef block) {
   }
 }
 
-// Doubles the backed part, if nobody did since the caller saw `entries`.
 void LeaseFile::extend(File& file, std::uint32_t entries) {
   const std::lock_guard lock(grow_mutex_);
   if (file.high_water() != entries) return;
   const std::uint32_t wanted = std::min(entries * 2, max_leases);
   if (wanted == entries) throw_lease_file_full(control_->session(), "all entries of the lease file are taken", held());
-  if (!back_range(file.fd.get(), lease_entries_offset + std::uint64_t{entries} * 8, std::uint64_t{wanted - entries} * 8,
-                  segment_name(SegmentKind::leases, control_->session()))) {
+  if (!back_entries(file.fd.get(), entries, wanted - entries, segment_name(SegmentKind::leases, control_->session()))) {
     throw_lease_file_full(control_->session(), "the file system has no room to extend the lease file", held());
   }
   file.header().high_water.value.store(wanted, std::memory_order_release);  // backed, so scanners may read it

@@ -7,11 +7,18 @@
 // The file appears under its name only when it is locked and finished: it is made under a temporary name, locked, formatted
 // and renamed. Between creation and lock a reaper may take it for dead and remove it; the rename then fails and we try again.
 //
-// Entries: taken by compare-and-swap 0 -> ref (operations), released by a store of 0 (deleters; no lock). The high-water mark
-// is raised before the first entry beyond it is stored. Both are ordered before the reader's full fence (lease.hpp), so a
-// retirer whose fence is later sees them.
+// Entries: taken by compare-and-swap 0 -> "being taken" and then a store of the ref (operations), released by a store of 0
+// (deleters; no lock). The high-water mark is raised before the first entry beyond it is stored. All of it is ordered before
+// the reader's full fence (lease.hpp), so a retirer whose fence is later sees the ref; one that meets "being taken" has
+// fenced before the reader did, who then sees its word and gives way.
 //
-// Fork: before_fork writes a second file with the same entries, under a new owner id and locked through a descriptor of its
+// Since when: the time of an entry stands in an array of its own, so that scans read the refs only. It is stored between the
+// two steps, when nobody else writes it: after the entry was won, or a thread that lost it would overwrite the winner's time,
+// however late; and before the ref is there (release), so that who reads the ref (acquire) never finds the time of an earlier
+// claim. That of a later one is found out by a second look at the entry (lease_directory.cpp): the time is stored with
+// release and read with acquire, after "being taken".
+//
+// Fork: before_fork writes a second file with the same entries and times, under a new owner id and locked through a descriptor of its
 // own; the child adopts file and descriptor (entry numbers stay valid), the parent closes its copy, and the lock lives on in
 // the child without a gap. With nothing leased no file is written; the child makes its own at its first need.
 // If the second file cannot be written, the child's claims are void: its views are made inaccessible (private_mapping.hpp) and
@@ -43,9 +50,9 @@ class LeaseFile final : public ForkParticipant {
   // Of this process: another one in a forked child (where the call may create the file, hence may throw).
   OwnerId owner();
 
-  // Stores a claim and returns its entry. Inside an operation. Error(storage_full) when all 2^20 entries are taken or the
+  // Stores a claim, taken at `since_ns` (lease_clock.hpp), and returns its entry. Inside an operation. Error(storage_full) when all 2^20 entries are taken or the
   // file cannot grow: the caller copies in smaller batches or gives up. The claim counts only after lease.hpp's re-check.
-  std::uint32_t take(BlockRef block);
+  std::uint32_t take(BlockRef block, std::int64_t since_ns);
   // Any thread, any time, no lock; inside a DeleterGuard or an operation.
   void release(std::uint32_t entry) noexcept;
   // Claims held now.
@@ -61,7 +68,7 @@ class LeaseFile final : public ForkParticipant {
   struct File;  // one lease file on disk: descriptor (with the lock), mapping, path
   LeaseFile(const std::string& directory, std::shared_ptr<ControlSegment> control);
   File& file();                    // this process's, made when missing
-  void extend(File& file, std::uint32_t entries);
+  void extend(File& file, std::uint32_t entries);  // doubles the backed part, if nobody did since the caller saw `entries`
 
   const LeaseFolder folder_;
   const std::shared_ptr<ControlSegment> control_;

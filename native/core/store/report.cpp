@@ -1,6 +1,7 @@
 // Reclaiming, reaping, populating and what the statistics say.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ namespace {
 std::map<std::uint64_t, Span> leased_spans(Index& index, const std::vector<ClientInfo>& clients) {
   std::map<std::uint64_t, Span> spans;
   for (const ClientInfo& client : clients) {
-    for (const BlockRef block : client.leased) spans.emplace(block.word, Span{});
+    for (const HeldLease& lease : client.leased) spans.emplace(lease.block.word, Span{});
   }
   std::vector<BlockRef> blocks;
   for (const auto& [word, span] : spans) blocks.push_back(BlockRef{word});
@@ -27,12 +28,32 @@ std::map<std::uint64_t, Span> leased_spans(Index& index, const std::vector<Clien
   return spans;
 }
 
-std::uint64_t nbytes_of(std::vector<BlockRef> blocks, const std::map<std::uint64_t, Span>& spans) {
-  std::sort(blocks.begin(), blocks.end(), [](BlockRef a, BlockRef b) { return a.word < b.word; });
-  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+std::uint64_t nbytes_of(const std::vector<HeldLease>& leases, const std::map<std::uint64_t, Span>& spans) {
+  std::set<std::uint64_t> blocks;
+  for (const HeldLease& lease : leases) blocks.insert(lease.block.word);
   std::uint64_t nbytes = 0;
-  for (const BlockRef block : blocks) nbytes += spans.at(block.word).nbytes;
+  for (const std::uint64_t block : blocks) nbytes += spans.at(block).nbytes;
   return nbytes;
+}
+
+// One report a client and block, the oldest claim's age in it.
+std::vector<LeaseReport> by_block(const std::vector<ClientInfo>& clients) {
+  std::vector<LeaseReport> reports;
+  for (const ClientInfo& client : clients) {
+    std::map<std::uint64_t, LeaseReport> of_client;
+    for (const HeldLease& lease : client.leased) {
+      LeaseReport& report = of_client[lease.block.word];
+      report.block = lease.block;
+      report.owner = client.owner;
+      report.pid = client.pid;
+      report.start_time_s = client.start_time_s;
+      report.alive = client.alive;
+      report.claims += 1;
+      report.age_s = std::max(report.age_s, lease.age_s);
+    }
+    for (const auto& [word, report] : of_client) reports.push_back(report);
+  }
+  return reports;
 }
 
 }  // namespace
@@ -88,11 +109,24 @@ std::vector<ClientReport> Store::clients() {
   return reports;
 }
 
+std::vector<LeaseReport> Store::leases() {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  std::vector<LeaseReport> reports = by_block(attachment_->lease_directory.clients());
+  std::vector<BlockRef> blocks;
+  blocks.reserve(reports.size());
+  for (const LeaseReport& report : reports) blocks.push_back(report.block);
+  std::vector<Index::BlockFacts> facts = call.index().describe_blocks(blocks);
+  for (std::size_t i = 0; i < reports.size(); ++i) reports[i].facts = std::move(facts[i]);
+  std::erase_if(reports, [](const LeaseReport& report) { return report.facts.state == Index::BlockFacts::State::none; });
+  return reports;
+}
+
 std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
   const std::vector<ClientInfo> clients = attachment_->lease_directory.clients();
-  std::vector<BlockRef> leased;
+  std::vector<HeldLease> leased;
   for (const ClientInfo& client : clients) {
     if (client.alive) leased.insert(leased.end(), client.leased.begin(), client.leased.end());
   }

@@ -113,6 +113,9 @@ class Store {
   std::uint64_t make_huge(std::uint64_t nbytes);
   std::uint64_t trim();
   std::vector<ClientReport> clients();
+  // By client and block. A claim whose block was freed meanwhile (its taker is about to notice) or is not published yet is
+  // left out: it keeps nothing from being freed.
+  std::vector<LeaseReport> leases();
   std::vector<std::pair<std::string, std::uint64_t>> stats();
   std::vector<Index::PartitionStats> partition_stats();
   std::vector<Index::PartitionCensus> census();

@@ -3,6 +3,8 @@
 #include "core/pause.hpp"
 #include "index/support.hpp"
 
+#include <tuple>
+
 using namespace tq_test;
 
 namespace {
@@ -49,6 +51,52 @@ TEST_CASE("clearing twice, unknown rows, unknown partitions is no error") {
   CHECK(index.list_rows("p").partition_found);
   CHECK(index.clear_partition("p").rows == 0);
   CHECK(nothing_left(session.directory.path()));
+  check_whole_index(session.directory.path());
+}
+
+TEST_CASE("a block is described while rows name it, and after that by what it was") {
+  Session session;
+  Index& index = *session.index;
+  using State = Index::BlockFacts::State;
+  BlockRef block;
+  put(index, "p", fresh(4), {"x", "y"}, {}, &block);
+  BlockRef other;
+  put(index, "q", fresh(1), {"x"}, {}, &other);
+  const auto facts_of = [&index](BlockRef ref) { return index.describe_blocks({ref}).at(0); };
+  Index::BlockFacts facts = facts_of(block);
+  CHECK(facts.state == State::live);
+  CHECK(facts.partition == "p");
+  CHECK(facts.n_rows == 4);
+  CHECK(facts.n_fields == 2);
+  CHECK(facts.span.nbytes > 0);
+  CHECK(facts.live_nbytes == facts.span.nbytes);
+  const Span span = facts.span;
+
+  index.clear_rows("p", by_index({0}));
+  facts = facts_of(block);
+  CHECK(facts.state == State::live);
+  CHECK(facts.live_nbytes == span.nbytes / 4 * 3);
+
+  index.clear_rows("p", by_index({1, 2, 3}));
+  cut_short([&] { index.clear_partition("q"); });
+  facts = facts_of(other);  // of a partition that is gone, its records not yet
+  CHECK(facts.state == State::live);
+  CHECK(facts.partition == "q");
+  CHECK(facts.live_nbytes == 0);
+  index.finish_clears();
+  index.clear_partition("p");
+  put(index, "p", fresh(1), {"x"});  // another partition of that name
+  for (const auto& [ref, name, rows, fields] : {std::tuple{block, "p", 4u, 2u}, std::tuple{other, "q", 1u, 1u}}) {
+    facts = facts_of(ref);
+    CHECK(facts.state == State::retired);
+    CHECK(facts.partition == name);
+    CHECK(facts.n_rows == rows);
+    CHECK(facts.n_fields == fields);
+    CHECK(facts.live_nbytes == 0);
+  }
+  CHECK(facts_of(block).span == span);
+  index.free_retired(index.retired());
+  CHECK(facts_of(block).state == State::none);
   check_whole_index(session.directory.path());
 }
 

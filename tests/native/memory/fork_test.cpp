@@ -2,6 +2,7 @@
 #include "memory/support.hpp"
 
 #include "core/memory/lease.hpp"
+#include "core/memory/lease_clock.hpp"
 #include "core/memory/private_mapping.hpp"
 #include "core/memory/retire.hpp"
 
@@ -54,7 +55,7 @@ TEST_CASE("a child keeps reading a view after the parent dropped it, and its dea
   REQUIRE(clients.size() == 2);
   CHECK(clients[1].alive);
   CHECK(eventually([&] { return session.clients->clients()[1].pid == child; }));
-  CHECK(clients[1].leased == std::vector{block});
+  CHECK(blocks_of(clients[1]) == std::vector{block});
   go.send();
   REQUIRE(checked.wait());
   CHECK(retire(session).empty());
@@ -63,6 +64,28 @@ TEST_CASE("a child keeps reading a view after the parent dropped it, and its dea
   CHECK(retire(session) == std::vector{block});
   for (const auto& dead : session.clients->dead()) session.clients->remove(dead.owner);
   CHECK(session.lease_files() == 1);
+}
+
+TEST_CASE("a child knows since when its parent held what it inherited") {
+  Session session;
+  session.make_block(block, span, 42);
+  const std::uint32_t entry = session.leases->take(block, tq::lease_clock_ns() - 60'000'000'000);
+  const Signal ready;
+  const Signal end;
+  const pid_t child = start_child([&] {
+    ready.send();
+    end.wait();
+    return 0;
+  });
+  REQUIRE(ready.wait());
+  session.leases->release(entry);
+  const auto clients = session.clients->clients();
+  REQUIRE(clients.size() == 2);
+  CHECK(clients[0].leased.empty());
+  REQUIRE(blocks_of(clients[1]) == std::vector{block});
+  CHECK(clients[1].leased[0].age_s >= 60);
+  end.send();
+  CHECK(finish(child) == 0);
 }
 
 TEST_CASE("the child is alive for the parent's session although the parent dies first") {

@@ -1,8 +1,10 @@
 #include "memory/support.hpp"
 
+#include <limits>
 #include <set>
 
 #include "core/memory/lease.hpp"
+#include "core/memory/lease_clock.hpp"
 
 using namespace tq_test;
 using tq::BlockRef;
@@ -42,18 +44,81 @@ TEST_CASE("entries are taken, released and used again; the file grows as needed"
   Session session;
   tq::LeaseFile& leases = *session.leases;
   std::vector<std::uint32_t> entries;
-  for (std::uint32_t i = 0; i < 5'000; ++i) entries.push_back(leases.take(BlockRef::make(1, i)));
+  for (std::uint32_t i = 0; i < 5'000; ++i) entries.push_back(leases.take(BlockRef::make(1, i), tq::lease_clock_ns()));
   CHECK(std::set<std::uint32_t>(entries.begin(), entries.end()).size() == entries.size());
   CHECK(leases.held() == 5'000);
   CHECK(client_of(session, leases.owner()).leased.size() == 5'000);
   leases.release(entries[100]);
   leases.release(entries[4'000]);
   CHECK(leases.held() == 4'998);
-  const std::set<std::uint32_t> reused{leases.take(BlockRef::make(2, 1)), leases.take(BlockRef::make(2, 2))};
+  const std::set<std::uint32_t> reused{leases.take(BlockRef::make(2, 1), 1), leases.take(BlockRef::make(2, 2), 1)};
   CHECK(reused == std::set<std::uint32_t>{entries[100], entries[4'000]});
   for (const std::uint32_t entry : entries) leases.release(entry);
   CHECK(leases.held() == 0);
   CHECK(client_of(session, leases.owner()).leased.empty());
+}
+
+TEST_CASE("a claim says since when, and one in a reused entry since its own time") {
+  Session session;
+  tq::LeaseFile& leases = *session.leases;
+  const std::int64_t minute_ns = 60'000'000'000;
+  const std::uint32_t old = leases.take(BlockRef::make(1, 1), tq::lease_clock_ns() - minute_ns);
+  CHECK(client_of(session, leases.owner()).leased.at(0).age_s >= 60);
+  leases.release(old);
+  REQUIRE(leases.take(BlockRef::make(2, 1), tq::lease_clock_ns()) == old);
+  const ClientInfo client = client_of(session, leases.owner());
+  REQUIRE(blocks_of(client) == std::vector{BlockRef::make(2, 1)});
+  CHECK(client.leased[0].age_s >= 0);
+  CHECK(client.leased[0].age_s < 60);
+}
+
+TEST_CASE("what another process wrote into its lease file is bounded: times, entries, the mark") {
+  Session session;
+  const tq::OwnerId owner = session.leases->owner();
+  const std::uint32_t entry = session.leases->take(BlockRef::make(1, 1), tq::lease_clock_ns());
+  const tq::FileDescriptor fd(::open(path_of(session, owner).c_str(), O_RDWR | O_CLOEXEC));
+  const auto poke = [&fd](std::uint64_t offset, auto value) {
+    REQUIRE(::pwrite(fd.get(), &value, sizeof value, static_cast<off_t>(offset)) == sizeof value);
+  };
+  for (const std::int64_t since_ns : {std::int64_t{0}, std::int64_t{-5}, tq::lease_clock_ns() + 3'600'000'000'000,
+                                      std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+    poke(tq::layout::lease_times_offset + entry * 8, since_ns);
+    CHECK(client_of(session, owner).leased.at(0).age_s == 0);
+  }
+  // Words that name no block: an entry being taken, and anything else without a generation.
+  poke(tq::layout::lease_entries_offset + (entry + 1) * 8, tq::layout::lease_being_taken);
+  poke(tq::layout::lease_entries_offset + (entry + 2) * 8, std::uint64_t{0xffffff});
+  CHECK(blocks_of(client_of(session, owner)) == std::vector{BlockRef::make(1, 1)});
+  CHECK(session.clients->unleased(std::vector{BlockRef{tq::layout::lease_being_taken}}).size() == 1);
+  poke(offsetof(tq::layout::LeaseFileLayout, high_water), std::uint32_t{0xffffffff});
+  CHECK(blocks_of(client_of(session, owner)) == std::vector{BlockRef::make(1, 1)});
+  poke(offsetof(tq::layout::LeaseFileLayout, high_water), tq::layout::first_lease_step);
+}
+
+TEST_CASE("a reader of the times meets claims that come and go") {
+  Session session;
+  // Claims on block n are always taken at n minutes before now; whoever pairs a claim with another's time sees it.
+  constexpr std::int64_t minute_ns = 60'000'000'000;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> takers;
+  for (std::uint32_t t = 0; t < 2; ++t) {
+    takers.emplace_back([&, t] {
+      for (std::uint32_t i = 0; !stop; ++i) {
+        const std::uint32_t minutes = 1 + (i * 2 + t) % 30;
+        session.leases->release(session.leases->take(BlockRef::make(minutes, minutes), tq::lease_clock_ns() - minutes * minute_ns));
+      }
+    });
+  }
+  for (int looks = 0; looks < 3'000; ++looks) {
+    for (const tq::HeldLease& lease : client_of(session, session.leases->owner()).leased) {
+      const double minutes = static_cast<double>(lease.block.slot());
+      if (lease.age_s < minutes * 60 - 5 || lease.age_s > minutes * 60 + 50) {  // the look began a little earlier
+        FAIL_CHECK("block " << lease.block.slot() << " has the age " << lease.age_s);
+      }
+    }
+  }
+  stop = true;
+  for (auto& taker : takers) taker.join();
 }
 
 TEST_CASE("threads take and release at once without sharing an entry") {
@@ -65,7 +130,7 @@ TEST_CASE("threads take and release at once without sharing an entry") {
     threads.emplace_back([&, t] {
       std::vector<std::uint32_t> held;
       for (std::uint32_t i = 0; i < 4'000; ++i) {
-        held.push_back(session.leases->take(BlockRef::make(t + 1, i)));
+        held.push_back(session.leases->take(BlockRef::make(t + 1, i), 1));
         if (users[held.back()].fetch_add(1) != 0) ++shared;
         if (held.size() < 300 && i + 1 < 4'000) continue;
         for (const std::uint32_t entry : held) {
@@ -83,12 +148,12 @@ TEST_CASE("threads take and release at once without sharing an entry") {
 
 TEST_CASE("a full lease file is an error that says so, and release makes room") {
   Session session;
-  for (std::uint32_t i = 0; i < tq::layout::max_leases; ++i) session.leases->take(BlockRef::make(1, 1));
-  const tq::Error error = error_of([&] { session.leases->take(BlockRef::make(1, 1)); });
+  for (std::uint32_t i = 0; i < tq::layout::max_leases; ++i) session.leases->take(BlockRef::make(1, 1), 1);
+  const tq::Error error = error_of([&] { session.leases->take(BlockRef::make(1, 1), 1); });
   CHECK(error.code == tq::ErrorCode::storage_full);
   CHECK_MESSAGE(contains(error.what(), std::to_string(tq::layout::max_leases)), error.what());
   session.leases->release(12'345);
-  CHECK(session.leases->take(BlockRef::make(1, 1)) == 12'345);
+  CHECK(session.leases->take(BlockRef::make(1, 1), 1) == 12'345);
 }
 
 TEST_CASE("a killed client is dead at once, its claims protect nobody, and reaping removes it") {
@@ -112,7 +177,7 @@ TEST_CASE("a killed client is dead at once, its claims protect nobody, and reapi
   const auto dead = session.clients->dead();
   REQUIRE(dead.size() == 1);
   CHECK(dead[0].pid == child);
-  CHECK(dead[0].leased == std::vector{block});
+  CHECK(blocks_of(dead[0]) == std::vector{block});
   CHECK(session.clients->unleased(std::vector{block}) == std::vector{block});
   session.clients->remove(dead[0].owner);
   CHECK(session.lease_files() == 1);

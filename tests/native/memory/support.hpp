@@ -104,6 +104,13 @@ struct Session {
   }
 };
 
+// What a client holds, claim by claim.
+inline std::vector<tq::BlockRef> blocks_of(const tq::ClientInfo& client) {
+  std::vector<tq::BlockRef> blocks;
+  for (const tq::HeldLease& lease : client.leased) blocks.push_back(lease.block);
+  return blocks;
+}
+
 inline bool all_equal(const std::byte* data, std::size_t n, unsigned char value) {
   for (std::size_t i = 0; i < n; ++i) {
     if (data[i] != std::byte{value}) return false;
