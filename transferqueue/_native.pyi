@@ -19,6 +19,10 @@ COLUMN_DENSE: int  # kinds of columns read whole
 COLUMN_RAGGED: int
 COLUMN_BYTES: int
 LAYOUT_VERSION: int
+
+def is_spill_file(fd: int) -> bool:
+    """Whether it is a spill file of any session and version, or one whose creator died before it was finished."""
+
 BUILD_FINGERPRINT: int
 PAUSE_POINTS: bool  # pause points are compiled in
 
@@ -116,6 +120,8 @@ class Resolved:
     def piece_list_id(self, field: int) -> int:
         """Fields with the same id have the same pieces."""
     def block_rows(self, block: int) -> int: ...
+    def block_spilled(self, block: int) -> bool:
+        """Whether it lies in the spill file."""
     def layout(self, field: int, block: int) -> FieldLayout | None: ...
     def schemas(self, field: int) -> list[bytes]:
         """The distinct types of the field's rows, in the order of first use."""
@@ -241,9 +247,13 @@ class Store:
         payload_bytes: int,
         index_bytes: int,
         step_bytes: int,
+        spill_fd: int = -1,
+        spill_bytes: int = 0,
     ) -> None:
         """Creator only: sizes, reserves and formats the segments and the index (`directory/index`, `/leases`)."""
-    def __init__(self, directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str) -> None:
+    def __init__(
+        self, directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str, spill_fd: int = -1
+    ) -> None:
         """Attaches; the descriptors are duplicated. LayoutMismatchError, CorruptSegmentError, SessionNotFoundError."""
     def close(self) -> None:
         """Idempotent. Views stay readable; their leases live until they die. Later calls raise ClosedError."""
@@ -373,7 +383,13 @@ class Store:
     def make_huge(self, nbytes: int) -> int:
         """Turns the next nbytes of touched memory into huge pages; bytes gone through, 0 for nothing to do now."""
     def trim(self) -> int:
-        """Gives the backing of free space back to the system; bytes given back. And this process's gather pool."""
+        """Gives the backing of free space, in memory and on disk, back to the system; bytes given back. And this
+        process's gather pool."""
+    def spill(self, nbytes: int, contiguous: bool = False) -> int:
+        """Moves blocks that nobody leases to the spill file, least recently used first, until nbytes of memory (or a
+        little more) became free; at most 256 MiB a call. `contiguous`: those that leave nbytes free in one piece, the
+        least recently used of such. Returns the bytes that became free; 0: no spill file, nothing to move, no room on
+        the disk. Raises CorruptSegmentError (the file was cut) or OSError (the disk failed)."""
     def clients(self) -> list[dict[str, Any]]:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
     def leases(self) -> list[dict[str, Any]]:

@@ -23,12 +23,16 @@ from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
+from transferqueue.storage.spill_file import remove_leftover_spill_files
 from transferqueue.text_table import show_table
 
 _STATE_LIMIT_ROWS = 20
 _MEANINGS = MEANINGS | {
     "reserved_bytes": "payload that memory was set aside for so far; it grows up to total_bytes",
     "free_extent_bytes": "of the reserved ones, what the next puts may take",
+    "spilled_live_bytes": "of the spilled ones, what rows still name",
+    "spill_pending_bytes": "places on disk of moves in flight",
+    "spill_free_extent_bytes": "of the reserved ones on disk, what the next moves may take",
     "index_used_bytes": "metadata index: rows, keys, tags, cells",
     "index_total_bytes": "what the metadata index may grow to (storage.index_size)",
     "rows": "in all partitions",
@@ -121,7 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     dropin.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     dropin.set_defaults(run=_dropin)
 
-    commands.add_parser("clean", help="remove sessions whose processes are all dead").set_defaults(run=_clean)
+    commands.add_parser(
+        "clean",
+        help="remove sessions whose processes are all dead, and the spill files of such in TRANSFERQUEUE_SPILL__DIR",
+    ).set_defaults(run=_clean)
     return parser
 
 
@@ -327,6 +334,9 @@ def _clean(arguments: argparse.Namespace) -> int:
     removed = remove_dead_sessions()
     for name in removed:
         print(f"removed {name}")
+    if (directory := read_environment()[1].get("spill.dir")) is not None:
+        for path in remove_leftover_spill_files(directory):
+            print(f"removed {path}")
     print(f"{len(removed)} dead sessions removed in {time.monotonic() - started_s:.2f} s")
     return 0
 

@@ -165,6 +165,29 @@ class StorageConfig:
 
 
 @dataclass(frozen=True)
+class SpillConfig:
+    """Where blocks go when memory is short. `Config` says what its keys mean."""
+
+    dir: str | None = _key(
+        _directory,
+        None,
+        "directory on a disk for a spill file, to which the blocks that were used longest ago move when memory is "
+        "short, and from which gets map them; none: nothing spills",
+    )
+    size: int | None = _key(
+        _optional_size,
+        None,
+        "what the spill file may grow to; none: four times storage.size, at most three quarters of what is free there",
+    )
+    keep_free: int | None = _key(
+        _optional_size,
+        None,
+        "memory that the service keeps free by moving blocks ahead of need, so that puts seldom wait for a disk; none: "
+        "a sixteenth of storage.size; 0: blocks move only when a put finds no room",
+    )
+
+
+@dataclass(frozen=True)
 class ReadConfig:
     """How gets hand out tensors. `Config` says what its keys mean."""
 
@@ -251,6 +274,7 @@ class Config:
     """
 
     storage: StorageConfig = field(default_factory=StorageConfig)
+    spill: SpillConfig = field(default_factory=SpillConfig)
     read: ReadConfig = field(default_factory=ReadConfig)
     put: PutConfig = field(default_factory=PutConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
@@ -402,6 +426,7 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
 
     return Config(
         storage=group(StorageConfig, "storage."),
+        spill=group(SpillConfig, "spill."),
         read=group(ReadConfig, "read."),
         put=group(PutConfig, "put."),
         service=group(ServiceConfig, "service."),

@@ -39,7 +39,11 @@ MEANINGS = {
     "huge_bytes": "payload on huge pages, which make mapping a view cheap; 0 where the system has none to give",
     "gather_pool_bytes": "private memory that this process keeps for its next read of scattered rows, at most 128 MiB; "
     "trim() gives it back, too",
-    "spilled_bytes": "on disk",
+    "spilled_bytes": "committed blocks in the spill file, exact; what stands above is of memory",
+    "spill_total_bytes": "what the spill file may grow to (spill.size); 0: the session has none",
+    "spill_reserved_bytes": "of it, what disk space was set aside for so far; trim() gives back what is free",
+    "spill_free_bytes": "of the total, what further blocks may take if the disk has it",
+    "spill_retired_bytes": "on disk and of no row any more; freed when the last view is dropped",
     "puts": "by all processes since the session started",
     "gets": "by all processes since the session started",
 }
@@ -68,6 +72,10 @@ class Stats:
     huge_bytes: int
     gather_pool_bytes: int
     spilled_bytes: int
+    spill_total_bytes: int
+    spill_reserved_bytes: int
+    spill_free_bytes: int
+    spill_retired_bytes: int
     puts: int
     gets: int
     rows: dict[str, int] = field(default_factory=dict)

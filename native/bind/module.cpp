@@ -3,6 +3,7 @@
 #include "bind/classes.hpp"
 #include "bind/errors.hpp"
 #include "core/memory/layout.hpp"
+#include "core/memory/spill_file.hpp"
 
 namespace nb = nanobind;
 
@@ -11,6 +12,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   module.attr("LAYOUT_VERSION") = tq::layout::layout_version;
   module.attr("BUILD_FINGERPRINT") = tq::layout::fingerprint();
+  module.def("is_spill_file", &tq::SpillFile::is_one, nanobind::arg("fd"));
   tq::bind::register_errors();
   tq::bind::bind_field_layout(module);
   tq::bind::bind_tensor_plan(module);

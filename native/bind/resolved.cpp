@@ -120,6 +120,10 @@ void bind_resolved(nb::module_& module) {
       .def(
           "block_rows", [](const Resolved& self, std::int64_t block) { return self.block(position(block)).n_rows; },
           nb::arg("block"))
+      .def(
+          "block_spilled",
+          [](const Resolved& self, std::int64_t block) { return self.block(position(block)).span.spilled(); },
+          nb::arg("block"))
       .def("layout", &layout, nb::arg("field"), nb::arg("block"))
       .def("schemas", &schemas, nb::arg("field"))
       .def("view", &view, nb::arg("block"), nb::arg("offset"), nb::arg("nbytes"), nb::kw_only(),

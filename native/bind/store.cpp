@@ -24,15 +24,17 @@ namespace tq::bind {
 namespace {
 
 void format(const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session,
-            std::uint64_t payload_bytes, std::uint64_t index_bytes, std::uint64_t step_bytes) {
+            std::uint64_t payload_bytes, std::uint64_t index_bytes, std::uint64_t step_bytes, int spill_fd,
+            std::uint64_t spill_bytes) {
   const SessionFiles files{to_utf8(directory, "directory"), control_fd, table_fd, payload_fd,
-                           to_utf8(session, "session")};
-  without_gil([&] { Store::format(files, {payload_bytes, index_bytes, step_bytes}); });
+                           to_utf8(session, "session"), spill_fd};
+  without_gil([&] { Store::format(files, {payload_bytes, index_bytes, step_bytes, spill_bytes}); });
 }
 
-void init(Store* self, const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session) {
+void init(Store* self, const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session,
+          int spill_fd) {
   const SessionFiles files{to_utf8(directory, "directory"), control_fd, table_fd, payload_fd,
-                           to_utf8(session, "session")};
+                           to_utf8(session, "session"), spill_fd};
   without_gil([&] { new (self) Store(files); });
 }
 
@@ -79,9 +81,9 @@ void bind_store(nb::module_& module) {
   store
       .def_static("format", &format, nb::arg("directory"), nb::arg("control_fd"), nb::arg("table_fd"),
                   nb::arg("payload_fd"), nb::kw_only(), nb::arg("session"), nb::arg("payload_bytes"),
-                  nb::arg("index_bytes"), nb::arg("step_bytes"))
+                  nb::arg("index_bytes"), nb::arg("step_bytes"), nb::arg("spill_fd") = -1, nb::arg("spill_bytes") = 0)
       .def("__init__", &init, nb::arg("directory"), nb::arg("control_fd"), nb::arg("table_fd"), nb::arg("payload_fd"),
-           nb::kw_only(), nb::arg("session"))
+           nb::kw_only(), nb::arg("session"), nb::arg("spill_fd") = -1)
       .def("close", nogil(&Store::close))
       .def_prop_ro("closed", &Store::closed)
       .def_prop_ro("owner", nogil(&Store::owner))

@@ -40,6 +40,8 @@ constexpr std::pair<const char*, Counter> counters[] = {
     {"reaped_clients", Counter::reaped_clients},
     {"coalesced_blocks", Counter::coalesced_blocks},
     {"coalesced_bytes", Counter::coalesced_bytes},
+    {"spilled_blocks", Counter::spilled_blocks},
+    {"spilled_bytes", Counter::spilled_bytes},
 };
 constexpr std::pair<const char*, MethodFigure> figures[] = {
     {"calls", MethodFigure::calls},

@@ -83,6 +83,7 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("populate", nogil(&Store::populate), nb::arg("nbytes"))
       .def("make_huge", nogil(&Store::make_huge), nb::arg("nbytes"))
       .def("trim", nogil(&Store::trim))
+      .def("spill", nogil(&Store::spill), nb::arg("nbytes"), nb::arg("contiguous") = false)
       .def("clients", &clients)
       .def("leases", &leases)
       .def("stats", &stats)

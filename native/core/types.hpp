@@ -28,10 +28,15 @@ struct BlockRef {
   friend constexpr bool operator==(BlockRef, BlockRef) = default;
 };
 
-// A byte range of the payload segment.
+// Offsets from here on mean the spill file, those below the payload segment. No store reaches it, so spans of the two regions
+// never touch and one number says where bytes lie.
+inline constexpr std::uint64_t spill_base = std::uint64_t{1} << 62;
+
+// A byte range of the payload segment, or of the spill file.
 struct Span {
   std::uint64_t offset = 0;
   std::uint64_t nbytes = 0;
+  constexpr bool spilled() const { return offset >= spill_base; }
   friend constexpr bool operator==(const Span&, const Span&) = default;
 };
 

@@ -213,3 +213,20 @@ def leave(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:
     tq.close()
     pickle.dumps(held["x"])
     del held
+
+
+def spill(client: TransferQueueClient, arm: Arm) -> None:
+    arm()
+    client._store.spill(1 << 40)
+
+
+def large_batch(value: int, nbytes: int) -> TensorDict:
+    """Rows of 1 MiB."""
+    return TensorDict({"x": torch.full((nbytes >> 20, 1 << 20), value, dtype=torch.uint8)}, [nbytes >> 20])
+
+
+def put_when_full(client: TransferQueueClient, arm: Arm, nbytes: int) -> None:
+    """Finds no room and makes some."""
+    batch = large_batch(1, nbytes)
+    arm()
+    client.put(batch, partition_id="filler", timeout=10)

@@ -157,6 +157,8 @@ class WriteCalls(ReadCalls):
             try:
                 reservation = self._store.reserve(nbytes, 0.0, ahead)
             except StorageFullError as error:
+                if not _never(error, nbytes) and self._make_room(nbytes):
+                    continue
                 if over or _never(error, nbytes):
                     self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=True)
                     raise
@@ -164,6 +166,13 @@ class WriteCalls(ReadCalls):
                 self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=False)
                 return reservation
             yield sleep
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Whether blocks that moved to disk left anything; in one piece where there is enough in pieces."""
+        figures = self._store.stats()
+        if not figures["spill_total_bytes"]:
+            return False
+        return self._store.spill(nbytes, contiguous=figures["free_bytes"] >= nbytes) > 0
 
     def _target(self, metadata: BatchMeta, partition_id: str | None, what: str) -> str:
         """The one partition of metadata that is written to."""

@@ -12,6 +12,7 @@ PREFIX = "transferqueue_"
 STORAGE_SIZES = (
     *("total_bytes", "reserved_bytes", "used_bytes", "live_bytes", "free_bytes", "leased_bytes", "pending_bytes"),
     *("arena_bytes", "retired_bytes", "warm_bytes", "huge_bytes", "spilled_bytes"),
+    *("spill_total_bytes", "spill_reserved_bytes", "spill_free_bytes", "spill_retired_bytes"),
 )
 _RESERVED = "payload that memory was set aside for so far; it grows up to the total"
 
@@ -98,6 +99,8 @@ CATALOGUE = (
     _metric("reaped_clients_total", "counter", "processes", "clients that died; what they held was given back"),
     _metric("coalesced_blocks_total", "counter", "blocks", "made out of rows that lay scattered"),
     _metric("coalesced_bytes_total", "counter", "bytes", "size of those blocks"),
+    _metric("spilled_blocks_total", "counter", "blocks", "moved from memory to the spill file"),
+    _metric("spilled_bytes_total", "counter", "bytes", "size of those blocks"),
     _metric(
         "bridge_calls_total",
         "counter",

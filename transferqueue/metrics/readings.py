@@ -12,7 +12,10 @@ from transferqueue.metrics.catalogue import PREFIX, STORAGE_SIZES
 if TYPE_CHECKING:
     from transferqueue._native import Store
 
-_COUNTERS = (*("put_rows", "put_bytes", "get_rows", "reaped_clients", "coalesced_blocks", "coalesced_bytes"),)
+_COUNTERS = (
+    *("put_rows", "put_bytes", "get_rows", "reaped_clients", "coalesced_blocks", "coalesced_bytes"),
+    *("spilled_blocks", "spilled_bytes"),
+)
 _LATENCIES = {
     "put": ("put_seconds", ()),
     "get": ("get_seconds", ()),

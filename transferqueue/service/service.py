@@ -39,6 +39,11 @@ class StorageService:
         self._left_to_populate_bytes = config.storage.populate
         self._huge_pages = config.storage.huge_pages
         self._making_huge = False
+        keep_free = config.spill.keep_free
+        self._keep_free_bytes = (
+            (config.storage.size // 16 if keep_free is None else keep_free) if config.spill.dir else 0
+        )
+        self._spilling = False
         self._stopping = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -114,9 +119,14 @@ class StorageService:
             done = self._store.populate(min(_POPULATE_STEP_BYTES, self._left_to_populate_bytes))
             self._left_to_populate_bytes = self._left_to_populate_bytes - done if done else 0
         self._making_huge = self._huge_pages and self._store.make_huge(_HUGE_STEP_BYTES) > 0
+        self._spilling = self._keep_free_bytes > 0 and self._spill_ahead() > 0
+
+    def _spill_ahead(self) -> int:
+        missing = self._keep_free_bytes - self._store.stats()["free_bytes"]
+        return self._store.spill(missing) if missing > 0 else 0
 
     def _rest_s(self) -> float:
-        if self._left_to_populate_bytes > 0:
+        if self._left_to_populate_bytes > 0 or self._spilling:
             return 0.0
         return _HUGE_REST_S if self._making_huge else TICK_S
 

@@ -192,14 +192,19 @@ def attach(name: str, *, observer: bool = False, made_within_s: float = MADE_WIT
     try:
         _check(description)
         try:
-            descriptors = open_segments(paths, description.payload_directory)
+            descriptors = open_segments(paths, description.payload_directory, description.spill_directory)
         except CorruptSegmentError:
             if not lock.is_current():
                 raise not_found(name) from None  # it ended while we looked
             raise
         try:
             store = _native.Store(
-                paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=name
+                paths.directory,
+                descriptors.control,
+                descriptors.table,
+                descriptors.payload,
+                session=name,
+                spill_fd=descriptors.spill,
             )
         except SessionNotFoundError:
             _check_index(paths, lock)

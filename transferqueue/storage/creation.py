@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from transferqueue.storage.session_dir import (
     pid_namespace,
     write_description,
 )
+from transferqueue.storage.spill_file import remove_leftover_spill_files
 
 _log = get_logger("storage")
 _MIB = 1 << 20
@@ -70,6 +72,49 @@ def check_room(config: Config) -> None:
             )
 
 
+def spill_bytes(config: Config) -> int:
+    """Size of the spill file, which takes room on the disk only as it is used; 0 without one."""
+    if config.spill.dir is None:
+        return 0
+    if config.spill.size is not None:
+        return max(_MIB, config.spill.size)
+    free, _ = free_bytes(config.spill.dir)
+    return max(_MIB, min(4 * config.storage.size, free // 4 * 3))
+
+
+def check_spill(config: Config) -> None:
+    """Refuses a spill file that cannot be, before anything is made.
+
+    Raises:
+        ValueError: a size without a directory.
+        PermissionError: the directory cannot be written to.
+        StorageFullError: its file system is smaller than `spill.size`; with both sizes.
+    """
+    directory = config.spill.dir
+    if directory is None:
+        if config.spill.size is not None:
+            raise ValueError(
+                f"spill.size is {format_size(config.spill.size)} but spill.dir names no directory for the file: set "
+                "both, or neither"
+            )
+        return
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(
+            errno.EACCES, f"spill.dir {directory} cannot be written to by this user (uid {os.getuid()})", directory
+        )
+    wanted = spill_bytes(config)
+    free, total = free_bytes(directory)
+    if wanted > free:
+        raise StorageFullError(
+            f"spill.size is {format_size(wanted)}, and {directory} has {format_size(free)} free of "
+            f"{format_size(total)}; set a smaller spill.size, or another spill.dir",
+            resource="spill",
+            wanted_bytes=wanted,
+            free_bytes=free,
+            total_bytes=total,
+        )
+
+
 def warn_about_overcommit() -> None:
     """With ``vm.overcommit_memory=2`` private views are charged in full."""
     try:
@@ -94,6 +139,7 @@ def create_session(name: str, config: Config, sources: Mapping[str, str] | None 
     if os.path.lexists(paths.directory):
         return None
     check_room(config)
+    check_spill(config)
     description = describe(name, config)
     lock = claim_directory(paths)
     if lock is None:
@@ -117,7 +163,9 @@ def create_session(name: str, config: Config, sources: Mapping[str, str] | None 
 
 def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
     """Segments and index made and attached to."""
-    descriptors = create_segments(paths, config.storage.dir)
+    if config.spill.dir is not None:
+        remove_leftover_spill_files(config.spill.dir)
+    descriptors = create_segments(paths, config.storage.dir, config.spill.dir)
     try:
         _native.Store.format(
             paths.directory,
@@ -128,9 +176,16 @@ def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
             payload_bytes=config.storage.size,
             index_bytes=index_bytes(config),
             step_bytes=step_bytes(config),
+            spill_fd=descriptors.spill,
+            spill_bytes=spill_bytes(config),
         )
         return _native.Store(
-            paths.directory, descriptors.control, descriptors.table, descriptors.payload, session=paths.name
+            paths.directory,
+            descriptors.control,
+            descriptors.table,
+            descriptors.payload,
+            session=paths.name,
+            spill_fd=descriptors.spill,
         )
     finally:
         descriptors.close()

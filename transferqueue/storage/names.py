@@ -10,6 +10,8 @@ from dataclasses import dataclass
 SHM_DIRECTORY = "/dev/shm"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SEGMENT_ENDINGS = (".ctl", ".tbl", ".dat")
+SPILL_ENDING = ".spill"
+_RESERVED_ENDINGS = (*SEGMENT_ENDINGS, SPILL_ENDING)
 
 
 def check_session_name(name: str) -> str:
@@ -20,10 +22,10 @@ def check_session_name(name: str) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"a session name must be a str, not {type(name).__name__}")
-    if _NAME.fullmatch(name) is None or name.endswith(SEGMENT_ENDINGS):
+    if _NAME.fullmatch(name) is None or name.endswith(_RESERVED_ENDINGS):
         raise ValueError(
             f"{name[:80]!r} is no session name: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter "
-            f"or digit, not ending in {' or '.join(SEGMENT_ENDINGS)}"
+            f"or digit, not ending in {' or '.join(_RESERVED_ENDINGS)}"
         )
     return name
 
@@ -101,6 +103,15 @@ class SessionPaths:
     def payload_file(self, directory: str) -> str:
         """The payload segment's file when `storage.dir` is set."""
         return os.path.join(directory, f"{self.stem}.dat")
+
+    def spill_file(self, directory: str) -> str:
+        """The spill file when `spill.dir` is set."""
+        return os.path.join(directory, f"{self.stem}{SPILL_ENDING}")
+
+    @property
+    def spill_inode(self) -> str:
+        """Which file that is; there only where there is one."""
+        return f"{self.directory}/spill.inode"
 
 
 def temporary_directory(kind: str) -> str:

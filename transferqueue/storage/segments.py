@@ -1,4 +1,4 @@
-"""The three shared-memory segments of a session: control, block table, payload."""
+"""The segments of a session: control, block table and payload in shared memory, the spill file where it has one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import posix_ipc
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.logs import get_logger
 from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SessionPaths
+from transferqueue.storage.spill_file import create_spill_file, open_spill_file, remove_spill_file
 
 _log = get_logger("storage")
 _MODE = 0o600
@@ -23,10 +24,11 @@ class SegmentDescriptors:
     control: int = -1
     table: int = -1
     payload: int = -1
+    spill: int = -1
 
     def close(self) -> None:
         """Idempotent."""
-        for name in ("control", "table", "payload"):
+        for name in ("control", "table", "payload", "spill"):
             fd = getattr(self, name)
             if fd >= 0:
                 setattr(self, name, -1)
@@ -38,10 +40,13 @@ def _posix_segment(name: str, *, create: bool) -> int:
     return int(memory.fd)
 
 
-def create_segments(paths: SessionPaths, payload_directory: str | None) -> SegmentDescriptors:
+def create_segments(
+    paths: SessionPaths, payload_directory: str | None, spill_directory: str | None = None
+) -> SegmentDescriptors:
     """Creates empty segments under this session's names.
 
-    The caller owns the session's name, so whatever stands under the segment names is a leftover and goes.
+    The caller owns the session's name, so whatever stands under the segment names is a leftover and goes. Of the spill
+    file see `create_spill_file`.
 
     Raises:
         OSError: the system refuses; what was made so far is removed.
@@ -49,6 +54,8 @@ def create_segments(paths: SessionPaths, payload_directory: str | None) -> Segme
     unlink_segments(paths, payload_directory)
     found = SegmentDescriptors()
     try:
+        if spill_directory is not None:
+            found.spill = create_spill_file(paths, spill_directory)
         found.control = _posix_segment(paths.segment(_CONTROL), create=True)
         found.table = _posix_segment(paths.segment(_TABLE), create=True)
         if payload_directory is None:
@@ -58,7 +65,7 @@ def create_segments(paths: SessionPaths, payload_directory: str | None) -> Segme
             found.payload = os.open(paths.payload_file(payload_directory), flags, _MODE)
     except BaseException as error:
         found.close()
-        unlink_segments(paths, payload_directory)
+        unlink_segments(paths, payload_directory, spill_directory)
         if isinstance(error, (posix_ipc.Error, FileExistsError)):
             raise OSError(
                 f"cannot create the segments of session {paths.name!r} ({error}): look at {SHM_DIRECTORY}"
@@ -68,7 +75,9 @@ def create_segments(paths: SessionPaths, payload_directory: str | None) -> Segme
     return found
 
 
-def open_segments(paths: SessionPaths, payload_directory: str | None) -> SegmentDescriptors:
+def open_segments(
+    paths: SessionPaths, payload_directory: str | None, spill_directory: str | None = None
+) -> SegmentDescriptors:
     """Opens the segments of a session that exists.
 
     Raises:
@@ -90,6 +99,8 @@ def open_segments(paths: SessionPaths, payload_directory: str | None) -> Segment
                     "it is not used",
                     path=where,
                 )
+        if spill_directory is not None:
+            found.spill = open_spill_file(paths, spill_directory)
     except (posix_ipc.Error, FileNotFoundError) as error:
         found.close()
         raise CorruptSegmentError(
@@ -103,7 +114,7 @@ def open_segments(paths: SessionPaths, payload_directory: str | None) -> Segment
     return found
 
 
-def unlink_segments(paths: SessionPaths, payload_directory: str | None) -> None:
+def unlink_segments(paths: SessionPaths, payload_directory: str | None, spill_directory: str | None = None) -> None:
     """Removes the names; mappings stay valid. Names that are gone already are no error."""
     for ending in SEGMENT_ENDINGS:
         try:
@@ -119,6 +130,8 @@ def unlink_segments(paths: SessionPaths, payload_directory: str | None) -> None:
             pass
         except PermissionError:
             _warn_of_foreign(paths.payload_file(payload_directory))
+    if spill_directory is not None:
+        remove_spill_file(paths, spill_directory)
 
 
 def _warn_of_foreign(path: str) -> None:

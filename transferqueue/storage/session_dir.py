@@ -54,6 +54,11 @@ class SessionDescription:
     config: dict[str, Any] = field(default_factory=dict)
     sampler: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def spill_directory(self) -> str | None:
+        """`spill.dir`, or None."""
+        return self.config.get("spill.dir")
+
 
 def pid_namespace() -> str:
     """The kernel's name of this process's pid namespace."""
@@ -145,16 +150,17 @@ def owned_by_us(path: str) -> bool:
 
 def remove_session(paths: SessionPaths) -> None:
     """Removes every name of the session. The caller holds its lock. Mappings and views stay valid."""
-    payload_directory = None
+    payload_directory = spill_directory = None
     try:
         # Hidden: somebody died making it, or removing it.
         description = read_description(paths) or _read_description(paths, paths.hidden_description)
-        payload_directory = description.payload_directory if description is not None else None
+        if description is not None:
+            payload_directory, spill_directory = description.payload_directory, description.spill_directory
     except (LayoutMismatchError, CorruptSegmentError) as error:
         _log.warning("removing session %r although its description is unreadable: %s", paths.name, error)
     with contextlib.suppress(FileNotFoundError):
         os.rename(paths.description, paths.hidden_description)
-    unlink_segments(paths, payload_directory)
+    unlink_segments(paths, payload_directory, spill_directory)
     gone = temporary_directory("gone")
     try:
         os.rename(paths.directory, gone)

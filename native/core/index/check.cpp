@@ -41,38 +41,49 @@ struct Whole {
   }
 };
 
-void check_space(const Txn& txn, const Counters& counters, Whole& whole) {
-  std::uint64_t free_bytes = 0;
-  std::uint64_t pending = 0;
-  std::uint64_t ahead = 0;
-  std::uint64_t retired = 0;
+// The free spans of one region; in `region` what was found of it.
+void check_free(const Txn& txn, Table by_offset_table, Table by_size_table, RegionBytes& region, Whole& whole) {
   std::map<std::uint64_t, std::uint64_t> by_size;
-  for_all(txn, Table::extents_by_size, [&](auto key, auto) { by_size.emplace(key_u64(key, 8), key_u64(key, 0)); });
+  for_all(txn, by_size_table, [&](auto key, auto) { by_size.emplace(key_u64(key, 8), key_u64(key, 0)); });
   std::map<std::uint64_t, std::uint64_t> by_offset;
-  for_all(txn, Table::extents_by_offset, [&](auto key, auto value) { by_offset.emplace(key_u64(key, 0), number(value)); });
+  for_all(txn, by_offset_table, [&](auto key, auto value) { by_offset.emplace(key_u64(key, 0), number(value)); });
   require(by_size == by_offset, "free spans by size and by offset differ");
   std::uint64_t last_end = ~std::uint64_t{0};
   for (const auto& [offset, nbytes] : by_offset) {
     require(offset != last_end, "two adjacent free spans");
+    require(Span{offset, nbytes}.spilled() == (by_offset_table == Table::spill_by_offset), "a free span in the other region's table");
     last_end = offset + nbytes;
-    free_bytes += nbytes;
+    region.free_bytes += nbytes;
     whole.add_span(offset, nbytes, "free");
   }
+}
+
+// `found`: the sums of what the tables say, for check_blocks to go on with.
+void check_space(const Txn& txn, Counters& found, Whole& whole) {
+  check_free(txn, Table::extents_by_offset, Table::extents_by_size, found, whole);
+  check_free(txn, Table::spill_by_offset, Table::spill_by_size, found.spill, whole);
   for_all(txn, Table::pending, [&](auto key, auto value) {
-    whole.add_span(key_u64(key, 8), number(value), "pending");
-    (value.substr(16) == std::string_view("\1", 1) ? ahead : pending) += number(value);
+    const Span span{key_u64(key, 8), number(value)};
+    whole.add_span(span.offset, span.nbytes, "pending");
+    (value.substr(16) == std::string_view("\1", 1) ? found.ahead_bytes : found.region(span).pending_bytes) += span.nbytes;
     whole.add_slot(BlockRef{number(value.substr(8))}.slot());
   });
   for_all(txn, Table::retired, [&](auto key, auto value) {
-    whole.add_span(number(value), number(value.substr(8)), "retired");
-    retired += number(value.substr(8));
+    const Span span{number(value), number(value.substr(8))};
+    whole.add_span(span.offset, span.nbytes, "retired");
+    found.region(span).retired_bytes += span.nbytes;
     whole.add_slot(BlockRef{key_u64(key, 0)}.slot());
   });
   for_all(txn, Table::free_slots, [&](auto key, auto) { whole.add_slot(key_u32(key, 0)); });
-  require(free_bytes == counters.free_bytes, "free bytes");
-  require(pending == counters.pending_bytes, "pending bytes");
-  require(ahead == counters.ahead_bytes, "bytes reserved ahead");
-  require(retired == counters.retired_bytes, "retired bytes");
+}
+
+void check_region(const RegionBytes& found, const RegionBytes& counted, const std::string& of) {
+  require(found.free_bytes == counted.free_bytes, "free bytes" + of);
+  require(found.pending_bytes == counted.pending_bytes, "pending bytes" + of);
+  require(found.retired_bytes == counted.retired_bytes, "retired bytes" + of);
+  require(found.used_bytes == counted.used_bytes, "used bytes" + of);
+  require(found.live_bytes == counted.live_bytes, "live bytes" + of);
+  require(found.reserved_bytes == counted.reserved_bytes, "the spans do not reach the reserved end" + of);
 }
 
 void check_runs(const Txn& txn, Whole& whole) {
@@ -99,9 +110,7 @@ void check_runs(const Txn& txn, Whole& whole) {
   });
 }
 
-void check_blocks(const Txn& txn, const Counters& counters, Whole& whole) {
-  std::uint64_t used = 0;
-  std::uint64_t live = 0;
+void check_blocks(const Txn& txn, const Counters& counters, Counters& found, Whole& whole) {
   std::map<PartitionId, std::uint64_t> live_of;
   for_all(txn, Table::blocks, [&](auto key, auto value) {
     const BlockRef ref{key_u64(key, 0)};
@@ -113,22 +122,23 @@ void check_blocks(const Txn& txn, const Counters& counters, Whole& whole) {
             "block " + std::to_string(ref.word) + " says " + std::to_string(record.live_cells) + " live cells, runs say " +
                 std::to_string(whole.cells[ref.word]));
     whole.cells.erase(ref.word);
-    used += record.span.nbytes;
-    live += record.live_bytes();
+    found.region(record.span).used_bytes += record.span.nbytes;
+    found.region(record.span).live_bytes += record.live_bytes();
     live_of[record.partition] += record.live_bytes();
   });
   require(whole.cells.empty(), "cells that name no published block");
-  require(used == counters.used_bytes, "used bytes");
-  require(live == counters.live_bytes, "live bytes");
   for_all(txn, Table::partitions, [&](auto key, auto value) {
     require(PartitionRecord::parse(value).live_bytes == live_of[key_u32(key, 0)], "live bytes of a partition");
   });
-  std::uint64_t end = 0;
   for (const auto& [offset, nbytes] : whole.spans) {
-    require(offset == end, "a hole or an overlap of spans at " + std::to_string(end));
-    end = offset + nbytes;
+    const Span span{offset, nbytes};
+    std::uint64_t& end = found.region(span).reserved_bytes;
+    require(offset == end + (span.spilled() ? spill_base : 0), "a hole or an overlap of spans at " + std::to_string(offset));
+    end += nbytes;
   }
-  require(end == counters.reserved_bytes, "the spans do not reach the reserved end");
+  check_region(found, counters, "");
+  check_region(found.spill, counters.spill, " of the spill file");
+  require(found.ahead_bytes == counters.ahead_bytes, "bytes reserved ahead");
   require(whole.slots.size() == counters.next_slot && (whole.slots.empty() || *whole.slots.rbegin() < counters.next_slot),
           "slots that nobody has");
 }
@@ -221,9 +231,10 @@ void check_index(Env& env, bool strong_hash) {
   hasher.seed[0] = format.hash_seed[0];
   hasher.seed[1] = format.hash_seed[1];
   Whole whole;
-  check_space(txn, counters, whole);
+  Counters found;
+  check_space(txn, found, whole);
   check_runs(txn, whole);
-  check_blocks(txn, counters, whole);
+  check_blocks(txn, counters, found, whole);
   check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
   check_orphans(txn);
 }

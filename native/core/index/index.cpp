@@ -22,13 +22,15 @@ Format read_format(Env& env) {
 
 }  // namespace
 
-void Index::create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes, std::uint32_t max_slots) {
+void Index::create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes, std::uint32_t max_slots,
+                   std::uint64_t spill_bytes) {
   if (max_slots == 0 || max_slots > 1u << BlockRef::slot_bits) {
     throw Error(ErrorCode::invalid, "a session with " + std::to_string(max_slots) + " blocks; it holds 1 to " +
                                         std::to_string(1u << BlockRef::slot_bits));
   }
   Format format;
   format.payload_bytes = payload_bytes;
+  format.spill_bytes = spill_bytes;
   format.max_slots = max_slots;
   if (getrandom(format.hash_seed, sizeof format.hash_seed, 0) != static_cast<ssize_t>(sizeof format.hash_seed)) {
     throw Error::system("could not seed the index", errno);

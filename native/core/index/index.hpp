@@ -133,14 +133,23 @@ struct IndexStats {
   std::int64_t rows = 0;
   std::uint64_t puts = 0;
   std::uint64_t partitions = 0;
+  // Of the spill file; what stands above is of memory.
+  std::uint64_t spill_total_bytes = 0;
+  std::uint64_t spill_reserved_bytes = 0;
+  std::uint64_t spill_used_bytes = 0;
+  std::uint64_t spill_live_bytes = 0;
+  std::uint64_t spill_pending_bytes = 0;
+  std::uint64_t spill_retired_bytes = 0;
+  std::uint64_t spill_free_bytes = 0;
+  std::uint64_t spill_largest_free = 0;
 };
 
 class Index {
  public:
   // `directory` exists. `create` formats an empty index of `index_bytes` (preallocated; a full tmpfs is an error here).
-  // `max_slots`: words of the block table; a session holds that many blocks.
+  // `max_slots`: words of the block table; a session holds that many blocks. `spill_bytes`: of the spill file; 0: there is none.
   static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes,
-                     std::uint32_t max_slots = 1u << 22);
+                     std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0);
   Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge);
   ~Index();
   Index(const Index&) = delete;
@@ -168,6 +177,25 @@ class Index {
   std::vector<BlockRef> retired();
   // Frees those of `unleased` that are still listed as retired; returns the freed bytes.
   std::uint64_t free_retired(const std::vector<BlockRef>& unleased);
+
+  // ---- the spill file: spill.cpp has the argument -----------------------------------------------------------
+  // As `grow`, of the spill file.
+  void grow_spill(std::uint64_t new_reserved_bytes);
+  // Published blocks that lie in memory, ascending by ref; those of partitions that are being cleared are left out.
+  struct PlacedBlock { BlockRef ref; Span span; PartitionId partition = 0; };
+  std::vector<PlacedBlock> blocks_in_memory();
+  std::vector<Span> free_in_memory();  // ascending
+  // The rows that name each of `blocks`, and maybe some that no longer do: no row can begin to name one later. Several read
+  // transactions, none of which is long.
+  struct RowStretch { PartitionId partition = 0; RowIndex first = 0; std::int64_t count = 0; };
+  std::vector<std::vector<RowStretch>> rows_naming(const std::vector<PlacedBlock>& blocks);
+  // Places in the spill file, pending under `owner`, as many of them as there is room for; nullopt where there is none. One
+  // transaction.
+  std::vector<std::optional<Reservation>> reserve_spill(const std::vector<std::uint64_t>& sizes, OwnerId owner);
+  // Every cell that names `from` names `to` instead, whose bytes are the same; `from` is retired. A block that is not published
+  // any more stays as it is, and its place is given back. `rows`: of rows_naming, for all blocks. One transaction.
+  struct BlockMove { BlockRef from; Reservation to; bool moved = false; };
+  void publish_spilled(std::vector<BlockMove>& moves, const std::vector<RowStretch>& rows, OwnerId owner);
 
   // ---- rows, cells, keys, tags ------------------------------------------------------------------------------
   // One transaction. By index: every row must exist (Error stale_rows lists those that do not), and nothing changes

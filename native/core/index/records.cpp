@@ -13,6 +13,7 @@ Format Format::parse(std::string_view bytes) {
   }
   Format format;
   format.payload_bytes = in.number<std::uint64_t>();
+  format.spill_bytes = in.number<std::uint64_t>();
   format.max_slots = in.number<std::uint32_t>();
   for (auto& word : format.hash_seed) word = in.number<std::uint64_t>();
   in.expect_end();
@@ -21,7 +22,7 @@ Format Format::parse(std::string_view bytes) {
 
 std::string Format::encode() const {
   Writer out;
-  out.number(format_magic).number(format_version).number(payload_bytes).number(max_slots);
+  out.number(format_magic).number(format_version).number(payload_bytes).number(spill_bytes).number(max_slots);
   return std::string(out.number(hash_seed[0]).number(hash_seed[1]).view());
 }
 

@@ -12,11 +12,12 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 4;
+inline constexpr std::uint32_t format_version = 5;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
   std::uint64_t payload_bytes = 0;
+  std::uint64_t spill_bytes = 0;    // size of the spill file; 0: the session has none
   std::uint32_t max_slots = 0;      // words of the block table
   std::uint64_t hash_seed[2] = {};  // of the key hash: random per session, so that keys cannot be made to collide
 
@@ -24,32 +25,39 @@ struct Format {
   std::string encode() const;
 };
 
-// One value, rewritten by almost every transaction. The struct's bytes are the record.
-struct Counters {
+// Who has the bytes of one region, memory or spill file: free + pending (+ ahead, in memory) + used + retired = reserved.
+struct RegionBytes {
+  std::uint64_t reserved_bytes = 0;  // the end of the part that is backed, counted from the region's beginning
+  std::uint64_t used_bytes = 0;      // spans of published blocks
+  std::uint64_t live_bytes = 0;      // of them, the share of cells that rows still name
+  std::uint64_t pending_bytes = 0;
+  std::uint64_t retired_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  friend bool operator==(const RegionBytes&, const RegionBytes&) = default;
+};
+
+// One value, rewritten by almost every transaction. The struct's bytes are the record. What it inherits is of memory.
+struct Counters : RegionBytes {
   std::int64_t next_row = 0;
   std::uint64_t next_generation = 1;
   std::uint64_t next_partition = 1;
   std::uint64_t next_field = 1;
   std::uint64_t next_task = 1;
   std::uint64_t next_slot = 0;
-  std::uint64_t reserved_bytes = 0;  // the end of the part of the segment that is backed
-  std::uint64_t used_bytes = 0;      // spans of published blocks
-  std::uint64_t live_bytes = 0;      // of them, the share of cells that rows still name
-  std::uint64_t pending_bytes = 0;
-  std::uint64_t retired_bytes = 0;
-  std::uint64_t free_bytes = 0;
   std::uint64_t puts = 0;
   std::int64_t rows = 0;
   std::uint64_t partitions = 0;
   std::uint64_t ahead_bytes = 0;  // pending, but for small puts to come: not in pending_bytes
   std::uint64_t next_claim = 1;   // the fencing number of the next claim
+  RegionBytes spill;
 
+  RegionBytes& region(const Span& span) { return span.spilled() ? spill : *this; }
   static Counters parse(std::string_view bytes);
   std::string_view view() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
-static_assert(sizeof(Counters) == 17 * 8);
+static_assert(sizeof(Counters) == 23 * 8);
 
 struct PartitionRecord {
   std::uint64_t version = 0;

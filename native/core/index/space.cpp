@@ -12,23 +12,26 @@ std::string number_value(std::uint64_t value) {
   return std::string(out.number(value).view());
 }
 
+constexpr Table by_offset(bool spilled) { return spilled ? Table::spill_by_offset : Table::extents_by_offset; }
+constexpr Table by_size(bool spilled) { return spilled ? Table::spill_by_size : Table::extents_by_size; }
+
 void add_free(WriteTxn& txn, Span span) {
   if (span.nbytes == 0) return;
-  txn.put(Key(Table::extents_by_offset).u64(span.offset), number_value(span.nbytes));
-  txn.put(Key(Table::extents_by_size).u64(span.nbytes).u64(span.offset), {});
+  txn.put(Key(by_offset(span.spilled())).u64(span.offset), number_value(span.nbytes));
+  txn.put(Key(by_size(span.spilled())).u64(span.nbytes).u64(span.offset), {});
 }
 
 void remove_free(WriteTxn& txn, Span span) {
-  txn.erase(Key(Table::extents_by_offset).u64(span.offset));
-  txn.erase(Key(Table::extents_by_size).u64(span.nbytes).u64(span.offset));
+  txn.erase(Key(by_offset(span.spilled())).u64(span.offset));
+  txn.erase(Key(by_size(span.spilled())).u64(span.nbytes).u64(span.offset));
 }
 
 Span free_span(const Cursor& cursor) { return {key_u64(cursor.tail(), 0), Reader(cursor.value()).number<std::uint64_t>()}; }
 
 // The smallest free extent in which `nbytes` fit at a multiple of `alignment`.
-std::optional<Span> best_fit(const WriteTxn& txn, std::uint64_t nbytes, std::uint64_t alignment) {
-  Cursor cursor(txn, Table::extents_by_size);
-  for (bool found = cursor.seek(Key(Table::extents_by_size).u64(nbytes).u64(0)); found; found = cursor.next()) {
+std::optional<Span> best_fit(const WriteTxn& txn, Table table, std::uint64_t nbytes, std::uint64_t alignment) {
+  Cursor cursor(txn, table);
+  for (bool found = cursor.seek(Key(table).u64(nbytes).u64(0)); found; found = cursor.next()) {
     const Span span{key_u64(cursor.tail(), 8), key_u64(cursor.tail(), 0)};
     if (rounded_up(span.offset, alignment) - span.offset + nbytes <= span.nbytes) return span;
   }
@@ -48,7 +51,11 @@ void cut_out(WriteTxn& txn, Span free, Span taken) {
   remove_free(txn, free);
   add_free(txn, {free.offset, taken.offset - free.offset});
   add_free(txn, {taken.offset + taken.nbytes, free.offset + free.nbytes - (taken.offset + taken.nbytes)});
-  txn.counters.free_bytes -= taken.nbytes;
+  txn.counters.region(taken).free_bytes -= taken.nbytes;
+}
+
+std::uint64_t& pending_count(WriteTxn& txn, const Span& span, bool ahead) {
+  return ahead ? txn.counters.ahead_bytes : txn.counters.region(span).pending_bytes;
 }
 
 Key pending_key(OwnerId owner, std::uint64_t offset) { return Key(Table::pending).u64(owner).u64(offset); }
@@ -56,12 +63,13 @@ Key retired_key(BlockRef ref) { return Key(Table::retired).u64(ref.word); }
 
 void add_retired(WriteTxn& txn, BlockRef ref, const RetiredRecord& record) {
   txn.put(retired_key(ref), record.encode());
-  txn.counters.retired_bytes += record.span.nbytes;
+  txn.counters.region(record.span).retired_bytes += record.span.nbytes;
 }
 
 }  // namespace
 
-std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred) {
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred,
+                                Region region) {
   if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
   const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
   // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
@@ -74,7 +82,7 @@ std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<c
       return wanted;
     }
   }
-  const auto found = best_fit(txn, nbytes, unit);
+  const auto found = best_fit(txn, by_size(region == Region::spill), nbytes, unit);
   if (!found) return std::nullopt;
   const Span taken{rounded_up(found->offset, unit), nbytes};
   cut_out(txn, *found, taken);
@@ -83,12 +91,13 @@ std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<c
 
 void give_extent(WriteTxn& txn, Span span) {
   if (span.nbytes == 0) return;
-  txn.counters.free_bytes += span.nbytes;
+  txn.counters.region(span).free_bytes += span.nbytes;
   std::optional<Span> right;
   std::optional<Span> left;
   {
-    Cursor cursor(txn, Table::extents_by_offset);
-    const Key key = Key(Table::extents_by_offset).u64(span.offset);
+    const Table table = by_offset(span.spilled());
+    Cursor cursor(txn, table);
+    const Key key = Key(table).u64(span.offset);
     if (cursor.seek(key)) right = free_span(cursor);
     if (cursor.last_before(key)) left = free_span(cursor);
   }
@@ -130,7 +139,7 @@ void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation, b
   Writer out;
   out.number(reservation.span.nbytes).number(reservation.block.word).number(static_cast<std::uint8_t>(ahead));
   txn.put(pending_key(owner, reservation.span.offset), out.view());
-  (ahead ? txn.counters.ahead_bytes : txn.counters.pending_bytes) += reservation.span.nbytes;
+  pending_count(txn, reservation.span, ahead) += reservation.span.nbytes;
 }
 
 bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) {
@@ -142,7 +151,7 @@ bool take_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation) 
   if (nbytes != reservation.span.nbytes || in.number<std::uint64_t>() != reservation.block.word) return false;
   const bool ahead = in.number<std::uint8_t>() != 0;
   txn.erase(key);
-  (ahead ? txn.counters.ahead_bytes : txn.counters.pending_bytes) -= nbytes;
+  pending_count(txn, reservation.span, ahead) -= nbytes;
   return true;
 }
 
@@ -179,11 +188,12 @@ std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::string_view partition
     record.live_cells -= cells;
     const std::uint64_t gone = before - record.live_bytes();
     live_bytes_removed += gone;
-    txn.counters.live_bytes -= gone;
+    RegionBytes& region = txn.counters.region(record.span);
+    region.live_bytes -= gone;
     if (record.live_cells == 0) {
       const std::uint32_t n_fields = BlockRecord::n_fields(BlockRecord::layout_bytes(*value));
       txn.erase(key);
-      txn.counters.used_bytes -= record.span.nbytes;
+      region.used_bytes -= record.span.nbytes;
       add_retired(txn, ref, {record.span, record.n_rows, n_fields, std::string(partition)});
       retired.push_back(ref);
     } else {
@@ -204,8 +214,33 @@ void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::stri
   Writer out;
   record.encode_to(out);
   txn.put(Key(Table::blocks).u64(ref.word), out.bytes(layouts).view());
-  txn.counters.used_bytes += record.span.nbytes;
-  txn.counters.live_bytes += record.live_bytes();
+  RegionBytes& region = txn.counters.region(record.span);
+  region.used_bytes += record.span.nbytes;
+  region.live_bytes += record.live_bytes();
+}
+
+bool move_block(WriteTxn& txn, BlockRef from, const Reservation& to) {
+  const auto value = txn.get(Key(Table::blocks).u64(from.word));
+  if (!value) return false;
+  BlockRecord record = BlockRecord::parse(*value);
+  const Span old = record.span;
+  if (old.nbytes != to.span.nbytes) corrupt("a block moves to a place of another size");
+  const std::string layouts(BlockRecord::layout_bytes(*value));
+  RegionBytes& region = txn.counters.region(old);
+  region.used_bytes -= old.nbytes;
+  region.live_bytes -= record.live_bytes();
+  // As it will be called in reports: that of a partition which is being cleared stands on the list of the doomed.
+  std::string partition;
+  if (const auto stands = txn.get(Key(Table::partitions).u32(record.partition))) {
+    partition = PartitionRecord::parse(*stands).name;
+  } else if (const auto doomed = txn.get(Key(Table::doomed_partitions).u32(record.partition))) {
+    partition = *doomed;
+  }
+  txn.erase(Key(Table::blocks).u64(from.word));
+  add_retired(txn, from, {old, record.n_rows, BlockRecord::n_fields(layouts), partition});
+  record.span = to.span;
+  add_block(txn, to.block, record, layouts, partition);
+  return true;
 }
 
 Span block_span(const Txn& txn, BlockRef ref) {
@@ -247,7 +282,7 @@ std::uint64_t free_retired_block(WriteTxn& txn, BlockRef ref) {
   if (!value) return 0;
   const Span span = RetiredRecord::parse(*value).span;
   txn.erase(retired_key(ref));
-  txn.counters.retired_bytes -= span.nbytes;
+  txn.counters.region(span).retired_bytes -= span.nbytes;
   give_extent(txn, span);
   give_slot(txn, ref.slot());
   return span.nbytes;

@@ -1,6 +1,7 @@
-// Who has which bytes of the payload segment: free extents, pending reservations, published blocks, retired blocks.
-// Everything here runs inside the caller's write transaction; at every commit
-//   free + pending + ahead + used (published) + retired = reserved,   byte for byte.
+// Who has which bytes of the payload segment and of the spill file: free extents, pending reservations, published blocks,
+// retired blocks. Everything here runs inside the caller's write transaction; at every commit
+//   free + pending + ahead + used (published) + retired = reserved,   byte for byte, in each of the two regions.
+// A span's offset says which region it is of (types.hpp); free spans have tables of their own a region, all else is shared.
 #pragma once
 
 #include <optional>
@@ -18,9 +19,12 @@ inline constexpr std::uint64_t page_aligned_from = 64u << 10;
 inline constexpr std::uint64_t page_nbytes = 4096;
 inline constexpr std::uint64_t small_nbytes = 64;
 
+enum class Region { memory, spill };
+
 // At the first of the `preferred` offsets where it is free, else best fit, lowest offset among equals. nullopt: no free extent
 // holds it.
-std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {});
+std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {},
+                                Region region = Region::memory);
 // Joined with free neighbours. Overlap with a free extent is Error(corrupt): somebody freed a span twice.
 void give_extent(WriteTxn& txn, Span span);
 
@@ -52,6 +56,10 @@ class LiveCells {
 // Publishes a block of `partition`, all of whose cells in `live_cells` are named by runs of this transaction. None: it is
 // retired at once.
 void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts, std::string_view partition);
+
+// The block `from` gets the ref and the place of `to`; its record is otherwise the same and `from` is retired. False, and nothing
+// changes: it is not published (any more).
+bool move_block(WriteTxn& txn, BlockRef from, const Reservation& to);
 
 // Where a block lies, published or retired; an empty span when it is neither.
 Span block_span(const Txn& txn, BlockRef ref);

@@ -5,6 +5,17 @@ namespace tq {
 
 using namespace index;
 
+namespace {
+
+// The last record of a table of free spans by size.
+std::uint64_t largest(const Txn& txn, Table by_size) {
+  Cursor cursor(txn, by_size);
+  const bool found = cursor.last_before(Key(by_size).u64(~std::uint64_t{0}).u64(~std::uint64_t{0}));
+  return found ? key_u64(cursor.tail(), 0) : 0;
+}
+
+}  // namespace
+
 IndexStats Index::stats() {
   const ReadTxn txn(*impl_->env);
   const auto value = txn.get(Key(Table::counters));
@@ -21,12 +32,16 @@ IndexStats Index::stats() {
   stats.puts = counters.puts;
   stats.rows = counters.rows;
   stats.partitions = counters.partitions;
-  {
-    Cursor cursor(txn, Table::extents_by_size);
-    // The last record of the table: the largest free span.
-    if (cursor.last_before(Key(Table::extents_by_size).u64(~std::uint64_t{0}).u64(~std::uint64_t{0}))) {
-      stats.largest_free = key_u64(cursor.tail(), 0);
-    }
+  stats.largest_free = largest(txn, Table::extents_by_size);
+  stats.spill_total_bytes = impl_->format.spill_bytes;
+  if (stats.spill_total_bytes > 0) {
+    stats.spill_reserved_bytes = counters.spill.reserved_bytes;
+    stats.spill_used_bytes = counters.spill.used_bytes;
+    stats.spill_live_bytes = counters.spill.live_bytes;
+    stats.spill_pending_bytes = counters.spill.pending_bytes;
+    stats.spill_retired_bytes = counters.spill.retired_bytes;
+    stats.spill_free_bytes = counters.spill.free_bytes;
+    stats.spill_largest_free = largest(txn, Table::spill_by_size);
   }
   stats.index_used_bytes = txn.used_pages() * impl_->env->page_nbytes();
   stats.index_total_bytes = impl_->env->total_pages() * impl_->env->page_nbytes();

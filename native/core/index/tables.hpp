@@ -31,6 +31,8 @@ enum class Table : std::uint8_t {
   runs,               // (partition, first row) -> Run
   rowinfo,            // (partition, first row) -> keys and tags of a chunk of rows
   key_rows,           // (partition, hash of the key) -> rows
+  spill_by_offset,    // as extents_by_offset and extents_by_size, of the spill file: best fit in one region must not walk
+  spill_by_size,      //   over the free spans of the other
 };
 
 enum class Database : std::uint8_t { space, names, blocks, runs, rowinfo, key_rows };
@@ -43,6 +45,8 @@ constexpr Database database_of(Table table) {
     case Table::counters:
     case Table::extents_by_offset:
     case Table::extents_by_size:
+    case Table::spill_by_offset:
+    case Table::spill_by_size:
     case Table::free_slots:
     case Table::pending:
     case Table::retired:

@@ -14,7 +14,7 @@ using layout::TableLayout;
 
 namespace {
 
-constexpr std::uint64_t table_bytes = (sizeof(TableLayout) + std::uint64_t{max_slots} * 8 + 65535) / 65536 * 65536;
+constexpr std::uint64_t table_bytes = (layout::table_uses_offset + std::uint64_t{max_slots} * 4 + 65535) / 65536 * 65536;
 
 constexpr std::uint64_t make_word(BlockRef block, BlockState state) {
   return block.generation() << BlockRef::slot_bits | static_cast<std::uint64_t>(state);
@@ -25,7 +25,8 @@ constexpr std::uint64_t make_word(BlockRef block, BlockState state) {
 void BlockTable::format(int fd, const std::string& session) {
   const std::string name = segment_name(SegmentKind::table, session);
   resize_file(fd, table_bytes, name);
-  if (!back_range(fd, 0, sizeof(TableLayout) + table_step_slots * 8, name)) {
+  if (!back_range(fd, 0, sizeof(TableLayout) + table_step_slots * 8, name) ||
+      !back_range(fd, layout::table_uses_offset, table_step_slots * 4, name)) {
     throw Error(ErrorCode::storage_full, "no room for the " + name);
   }
   const SharedMapping mapping(fd, 0, sizeof(TableLayout), Access::read_write, name);
@@ -46,7 +47,8 @@ void BlockTable::ensure(BlockRef block) {
   const std::uint64_t begin = backed.load(std::memory_order_acquire);
   const std::uint64_t wanted = (std::uint64_t{block.slot()} / table_step_slots + 1) * table_step_slots;
   if (wanted <= begin) return;  // another thread or process did it meanwhile
-  if (wanted > max_slots || !back_range(fd_.get(), sizeof(TableLayout) + begin * 8, (wanted - begin) * 8, name_)) {
+  if (wanted > max_slots || !back_range(fd_.get(), sizeof(TableLayout) + begin * 8, (wanted - begin) * 8, name_) ||
+      !back_range(fd_.get(), layout::table_uses_offset + begin * 4, (wanted - begin) * 4, name_)) {
     Error error(ErrorCode::index_full, wanted > max_slots ? "all " + std::to_string(max_slots) + " block slots are in use"
                                                           : "the file system has no room to extend the " + name_);
     error.figures = {{"used", begin}, {"wanted", wanted}, {"total", max_slots}};
@@ -97,6 +99,22 @@ BlockState BlockTable::state(BlockRef block) const noexcept {
   const std::uint64_t value = at_word->load(std::memory_order_acquire);
   if (value == make_word(block, BlockState::live)) return BlockState::live;
   return value == make_word(block, BlockState::retired) ? BlockState::retired : BlockState::free;
+}
+
+std::atomic<std::uint32_t>* BlockTable::use(BlockRef block) const noexcept {
+  if (word(block) == nullptr) return nullptr;
+  return reinterpret_cast<std::atomic<std::uint32_t>*>(mapping_.data() + layout::table_uses_offset) + block.slot();
+}
+
+void BlockTable::note_use(BlockRef block, std::uint32_t when) noexcept {
+  std::atomic<std::uint32_t>* last = use(block);
+  // A line that many readers share is written only when time went on: else each get would take it from the others.
+  if (last != nullptr && last->load(std::memory_order_relaxed) != when) last->store(when, std::memory_order_relaxed);
+}
+
+std::uint32_t BlockTable::last_use(BlockRef block) const noexcept {
+  const std::atomic<std::uint32_t>* last = use(block);
+  return last == nullptr ? 0 : last->load(std::memory_order_relaxed);
 }
 
 bool BlockTable::is_live(BlockRef block) const noexcept { return state(block) == BlockState::live; }

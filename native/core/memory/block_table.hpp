@@ -10,6 +10,8 @@
 // Edges:
 //  * bytes of a block -> its readers: the producer copies, then set_live stores with release; a reader uses bytes only after
 //    `is_live` loaded that very word with acquire. LMDB's commit need not order anything for us.
+//  * last uses: a word a slot beside it, of whoever used the slot's block last, in units of time (spill.hpp). Anybody stores it,
+//    relaxed: it is a hint for choosing what to spill, and one that is stale or of the slot's last block chooses a little worse.
 //  * lease against retire (Dekker): see lease.hpp (the reader's half) and retire.hpp (the other half).
 #pragma once
 
@@ -26,7 +28,7 @@ enum class BlockState : std::uint8_t { free = 0, live = 1, retired = 2 };
 
 class BlockTable {
  public:
-  static void format(int fd, const std::string& session);  // 32 MiB of virtual size, one step backed
+  static void format(int fd, const std::string& session);  // 48 MiB of virtual size, one step backed
   BlockTable(int fd, const std::string& session);          // duplicates the descriptor
 
   // Backs the table up to this slot. Call it before set_live of a slot fresh from `index.reserve`; cheap when already done.
@@ -45,8 +47,12 @@ class BlockTable {
   bool is_live(BlockRef block) const noexcept;
   BlockState state(BlockRef block) const noexcept;  // free when the slot holds another generation
 
+  void note_use(BlockRef block, std::uint32_t when) noexcept;
+  std::uint32_t last_use(BlockRef block) const noexcept;  // of whatever block had the slot; 0: never
+
  private:
   std::atomic<std::uint64_t>* word(BlockRef block) const noexcept;  // null: beyond the backed part
+  std::atomic<std::uint32_t>* use(BlockRef block) const noexcept;  // null alike
   layout::TableLayout& at() const noexcept { return *reinterpret_cast<layout::TableLayout*>(mapping_.data()); }
 
   std::string name_;

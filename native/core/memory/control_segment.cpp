@@ -30,6 +30,7 @@ void ControlSegment::format(int fd, const std::string& session, std::uint64_t pa
   control->pid_namespace = pid_namespace();
   robust_lock::format(control->write_gate);
   robust_lock::format(control->growth_lock);
+  robust_lock::format(control->spill_lock);
   for (auto& lock : control->task_locks) robust_lock::format(lock);
   write_header(control->header, SegmentKind::control, session, control_bytes);
 }

@@ -36,6 +36,7 @@ class ControlSegment {
 
   layout::RobustLock& write_gate() noexcept { return at().write_gate; }
   layout::RobustLock& growth_lock() noexcept { return at().growth_lock; }
+  layout::RobustLock& spill_lock() noexcept { return at().spill_lock; }
   layout::RobustLock& task_lock(PartitionId id, const std::string& task) noexcept;  // by hash: a collision only serialises
 
   std::atomic<std::uint64_t>& handovers() noexcept { return at().handovers.value; }

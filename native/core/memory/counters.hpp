@@ -50,6 +50,8 @@ enum class Counter : std::size_t {
   reaped_clients,
   coalesced_blocks,  // made, each out of several
   coalesced_bytes,
+  spilled_blocks,  // moved to the spill file
+  spilled_bytes,
 };
 enum class MethodFigure : std::size_t { calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes };
 

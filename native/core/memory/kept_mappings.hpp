@@ -23,7 +23,7 @@
 
 namespace tq {
 
-class PayloadSegment;
+class DataRegion;
 
 struct MappedRange {
   std::byte* base = nullptr;
@@ -61,7 +61,7 @@ inline constexpr std::uint64_t worth_keeping_nbytes = 1u << 20;
 
 // Made beforehand, so that a deleter allocates nothing. Keeps the segment mapped until the look.
 struct Node {
-  std::shared_ptr<const PayloadSegment> payload;
+  std::shared_ptr<const DataRegion> payload;
   MappedRange range;
   Node* next = nullptr;
 };

@@ -29,6 +29,8 @@ std::uint64_t fingerprint() noexcept {
       sizeof(TableLayout),
       max_slots,
       sizeof(PayloadLayout),
+      sizeof(SpillLayout),
+      table_uses_offset,
       payload_data_offset,
       sizeof(LeaseFileLayout),
       lease_entries_offset,

@@ -11,10 +11,10 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 4;
+inline constexpr std::uint32_t layout_version = 5;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
-enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4 };
+enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4, spill = 5 };
 
 // The first 64 bytes of every segment and lease file.
 //   0        8        12       16           24            32           40          64
@@ -81,7 +81,7 @@ inline constexpr std::size_t partition_word_count = 1024;  // by id modulo; a co
 //     64 | payload bytes, step bytes, pid namespace: constant | ended (0, then 1 for ever)
 //    128 | next owner id | 192 | lease hand-overs | 256 | session word
 //    320 | write gate    | 384 | task locks [64] | 4480 | partition words [1024], 4 bytes each
-//   8576 | growth lock   | 8640 | zero
+//   8576 | growth lock   | 8640 | spill lock | 8704 | zero
 //  12288 | counter stripes [64], a page each | 274432 | methods [256], 256 bytes each | 339968 | end
 // The partition words are packed: they are bumped once a commit, which costs far more than a shared line.
 struct ControlLayout {
@@ -97,23 +97,27 @@ struct ControlLayout {
   RobustLock task_locks[task_lock_count];
   std::atomic<std::uint32_t> partition_words[partition_word_count];  // futexes
   RobustLock growth_lock;
+  RobustLock spill_lock;
   CounterStripe stripes[stripe_count];
   MethodLayout methods[method_count];
 };
 
-// Block table: one word a slot.
+// Block table: two words a slot.
 //     0 | SegmentHeader | 64 | backed slots | 128 | words, 8 bytes each, sparse: only `backed slots` of them may be touched
+//   33554560 | last uses, 4 bytes each, sparse alike
 //   word = generation << 24 | state
 struct TableLayout {
   SegmentHeader header;
   Line64 backed_slots;  // only grows; stored after posix_fallocate succeeded
 };
 inline constexpr std::uint32_t max_slots = 1u << 22;
-inline constexpr std::uint32_t table_step_slots = 8192;  // 64 KiB of words
+inline constexpr std::uint32_t table_step_slots = 8192;  // 64 KiB of words, 32 KiB of last uses
+inline constexpr std::uint64_t table_words_offset = 128;
+inline constexpr std::uint64_t table_uses_offset = table_words_offset + std::uint64_t{max_slots} * 8;
 
 // Payload: header area, then the bytes that spans address (span offset 0 is file offset `payload_data_offset`).
 //     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | punched bytes | 256 | collapsed bytes | 320 | huge bytes
-//   384 | zero | 65536 | span offset 0 ...
+//   384 | spill file: backed bytes | 448 | punched bytes | 512 | id | 576 | zero | 65536 | span offset 0 ...
 // The area is a multiple of every page size in use (4, 16, 64 KiB), so that spans keep their alignment in the file.
 struct PayloadLayout {
   SegmentHeader header;
@@ -122,6 +126,17 @@ struct PayloadLayout {
   Line64 punched_bytes;  // ever punched; while 0, nothing below backed is a hole
   Line64 collapsed_bytes;  // file bytes [0, collapsed) were made huge pages, or it was tried. A hint: trim lowers it
   Line64 huge_bytes;       // of these, how many are; for the statistics
+  // Of the spill file, here because here is memory: see spill_file.hpp.
+  Line64 spill_backed_bytes;
+  Line64 spill_punched_bytes;
+  Line64 spill_id;  // of the file that belongs to the session; 0: it has none. Constant
+};
+
+// Spill file: a header and an id, then the bytes that spans from `spill_base` on address, from `payload_data_offset` on.
+//     0 | SegmentHeader | 64 | id | 72 | zero | 65536 | span offset spill_base ...
+struct SpillLayout {
+  SegmentHeader header;
+  std::uint64_t id;
 };
 inline constexpr std::uint64_t payload_data_offset = 65536;
 

@@ -13,7 +13,7 @@
 #include "core/memory/fork_registry.hpp"
 #include "core/memory/kept_mappings.hpp"
 #include "core/memory/mapping_budget.hpp"
-#include "core/memory/payload_segment.hpp"
+#include "core/memory/data_region.hpp"
 #include "core/memory/wake.hpp"
 #include "core/memory/written_pages.hpp"
 #include "core/pause.hpp"

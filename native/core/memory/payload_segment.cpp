@@ -10,7 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/memory/huge_pages.hpp"
-#include "core/pause.hpp"
+#include "core/memory/spill_file.hpp"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older headers lack the name
@@ -54,76 +54,26 @@ void PayloadSegment::format(int fd, const std::string& session, std::uint64_t pa
 }
 
 PayloadSegment::PayloadSegment(int fd, const std::string& session)
-    : name_(segment_name(SegmentKind::payload, session)), fd_(FileDescriptor::duplicate(fd)) {
-  const std::uint64_t file_bytes = check_header(fd_.get(), SegmentKind::payload, session, payload_data_offset);
-  payload_bytes_ = file_bytes - payload_data_offset;
-  kept_ = std::make_unique<KeptMappings>(payload_bytes_);
-  kept_shared_ = std::make_unique<KeptMappings>(payload_bytes_);
-  writable_ = SharedMapping(fd_.get(), 0, file_bytes, Access::read_write, name_);
-  readable_ = SharedMapping(fd_.get(), 0, file_bytes, Access::read, name_);
+    : DataRegion(segment_name(SegmentKind::payload, session), fd,
+                 check_header(fd, SegmentKind::payload, session, payload_data_offset), 0),
+      writable_(this->fd(), 0, payload_data_offset + size_bytes(), Access::read_write, name()) {
+  set_words({&at().backed_bytes.value, &at().punched_bytes.value});
 }
 
-std::uint64_t PayloadSegment::backed_bytes() const noexcept {
-  return std::min(at().backed_bytes.value.load(std::memory_order_acquire), payload_bytes_);
-}
-
-std::uint64_t PayloadSegment::grow(std::uint64_t end) {
-  const std::uint64_t begin = backed_bytes();
-  end = std::min(round_up(end, page_bytes()), payload_bytes_);
-  if (end <= begin) return begin;
-  TQ_PAUSE("payload.before_grow");
-  if (!back_range(fd_.get(), payload_data_offset + begin, end - begin, name_)) {
-    // What the failed attempt did get goes back: the last bytes of the file system belong to leases and index.
-    ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(payload_data_offset + begin),
-                static_cast<off_t>(end - begin));
-    Error error(ErrorCode::storage_full, "the file system of the " + name_ + " has no room for " +
-                                             std::to_string(end - begin) + " bytes more than the " + std::to_string(begin) +
-                                             " reserved");
-    error.figures = {{"reserved", begin}, {"wanted", end - begin}, {"total", payload_bytes_}};
-    throw error;
-  }
-  raise_to(at().backed_bytes.value, end, std::memory_order_release);
-  return end;
+const DataRegion& PayloadSegment::spilled_region() const {
+  if (spill_ == nullptr) throw Error(ErrorCode::corrupt, "a block lies in a spill file, and this session has none");
+  return *spill_;
 }
 
 std::uint64_t PayloadSegment::resident_bytes() const {
   struct stat status {};
-  if (::fstat(fd_.get(), &status) != 0) throw Error::system("cannot look at the " + name_, errno);
+  if (::fstat(fd(), &status) != 0) throw Error::system("cannot look at the " + name(), errno);
   return static_cast<std::uint64_t>(status.st_blocks) * 512;
-}
-
-void PayloadSegment::check(Span span) const {
-  if (span.offset > payload_bytes_ || span.nbytes > payload_bytes_ - span.offset) {
-    throw Error(ErrorCode::invalid, "bytes [" + std::to_string(span.offset) + ", + " + std::to_string(span.nbytes) +
-                                        ") are not in the " + name_ + " of " + std::to_string(payload_bytes_) + " bytes");
-  }
 }
 
 std::byte* PayloadSegment::writable(Span span) const {
   check(span);
-  return writable_.data() + payload_data_offset + span.offset;
-}
-
-const std::byte* PayloadSegment::readable(Span span) const {
-  check(span);
-  return readable_.data() + payload_data_offset + span.offset;
-}
-
-PayloadSegment::FileRange PayloadSegment::pages_around(Span span) const {
-  check(span);
-  const std::uint64_t begin = payload_data_offset + span.offset;
-  const std::uint64_t offset = round_down(begin, page_bytes());
-  const std::uint64_t end = round_up(begin + std::max<std::uint64_t>(span.nbytes, 1), page_bytes());
-  return {offset, end - offset, begin - offset};
-}
-
-PayloadSegment::FileRange PayloadSegment::huge_pages_around(Span span) const {
-  const FileRange pages = pages_around(span);
-  const std::uint64_t unit = huge_pages::nbytes();
-  if (unit == 0 || span.nbytes < unit) return pages;
-  const std::uint64_t offset = round_down(pages.offset, unit);
-  const std::uint64_t end = std::min(round_up(pages.offset + pages.nbytes, unit), payload_data_offset + payload_bytes_);
-  return {offset, end - offset, pages.lead_nbytes + (pages.offset - offset)};
+  return writable_.data() + file_offset(span);
 }
 
 std::uint64_t PayloadSegment::make_huge(std::uint64_t nbytes) {
@@ -131,7 +81,7 @@ std::uint64_t PayloadSegment::make_huge(std::uint64_t nbytes) {
   constexpr int hopeless_after = 64;  // pages in a row: this kernel or file system has none
   const std::uint64_t unit = huge_pages::nbytes();
   if (unit == 0 || failures_.load(std::memory_order_relaxed) >= hopeless_after) return 0;
-  const std::uint64_t end = round_down(payload_data_offset + std::min(touched_bytes(), payload_bytes_), unit);
+  const std::uint64_t end = round_down(payload_data_offset + std::min(touched_bytes(), payload_bytes()), unit);
   std::uint64_t done = 0;
   for (std::uint64_t begin = at().collapsed_bytes.value.load(std::memory_order_relaxed); begin < end && done < nbytes;
        begin += unit, done += unit) {
@@ -160,7 +110,7 @@ std::uint64_t PayloadSegment::populate(Span span) {
     if (::madvise(begin, part, MADV_POPULATE_WRITE) != 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
       if (errno != EINVAL) {
-        Error error(ErrorCode::storage_full, "cannot populate " + std::to_string(part) + " bytes of the " + name_);
+        Error error(ErrorCode::storage_full, "cannot populate " + std::to_string(part) + " bytes of the " + name());
         error.errno_value = errno;
         throw error;
       }
@@ -176,30 +126,16 @@ std::uint64_t PayloadSegment::populate(Span span) {
 
 std::uint64_t PayloadSegment::punch(Span span) {
   check(span);
-  const std::uint64_t begin = round_up(payload_data_offset + span.offset, page_bytes());
-  const std::uint64_t end = round_down(payload_data_offset + span.offset + span.nbytes, page_bytes());
-  if (end <= begin) return 0;
+  std::uint64_t begin = 0;
+  if (inner_pages(span, &begin) == 0) return 0;
   lower_to(at().touched_bytes.value, span.offset);
   if (const std::uint64_t unit = huge_pages::nbytes(); unit != 0) {
     lower_to(at().collapsed_bytes.value, round_down(begin, unit));
     lower_to(at().huge_bytes.value, round_down(begin, unit));
   }
-  at().punched_bytes.value.fetch_add(end - begin, std::memory_order_release);  // first: a hole is never unannounced
-  if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
-                  static_cast<off_t>(end - begin)) != 0) {
-    throw Error::system("cannot give memory of the " + name_ + " back", errno);
-  }
-  return end - begin;
-}
-
-bool PayloadSegment::back(Span span) {
-  if (span.nbytes == 0) return true;
-  const FileRange range = pages_around(span);
-  return back_range(fd_.get(), range.offset, range.nbytes, name_);
-}
-
-bool PayloadSegment::ensure_backed(Span span) {
-  return at().punched_bytes.value.load(std::memory_order_acquire) == 0 || back(span);
+  const Punched punched = punch_pages(span);
+  if (!punched.supported) throw Error::system("cannot give memory of the " + name() + " back", EOPNOTSUPP);
+  return punched.nbytes;
 }
 
 std::uint64_t PayloadSegment::touched_bytes() const noexcept {

@@ -14,7 +14,7 @@ namespace tq {
 
 namespace {
 
-void require_valid(const BlockLease& lease, const PayloadSegment& payload) {
+void require_valid(const BlockLease& lease, const DataRegion& payload) {
   if (lease && lease.valid()) return;
   throw Error(ErrorCode::closed, "no lease protects this view of the " + payload.name() +
                                      ": it was inherited by a fork whose leases could not be handed over");
@@ -28,7 +28,7 @@ std::uint64_t offset_in_block(Span block, std::uint64_t offset, std::uint64_t nb
   return offset;
 }
 
-std::byte* fresh_mapping(const PayloadSegment& payload, const PayloadSegment::FileRange& range) {
+std::byte* fresh_mapping(const DataRegion& payload, const DataRegion::FileRange& range) {
   mapping_budget::acquire();
   TQ_PAUSE_NOTHROW("view.before_map");
   void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload.fd(), range.offset);
@@ -39,7 +39,7 @@ std::byte* fresh_mapping(const PayloadSegment& payload, const PayloadSegment::Fi
   throw Error::system("cannot map a view of the " + payload.name(), error);
 }
 
-std::byte* map_range(const PayloadSegment& payload, const PayloadSegment::FileRange& range) {
+std::byte* map_range(const DataRegion& payload, const DataRegion::FileRange& range) {
   if (std::byte* kept = payload.kept().take(range.offset, range.nbytes)) return kept;
   try {
     return fresh_mapping(payload, range);
@@ -54,10 +54,10 @@ std::byte* map_range(const PayloadSegment& payload, const PayloadSegment::FileRa
 
 }  // namespace
 
-PrivateMapping::PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease)
+PrivateMapping::PrivateMapping(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease)
     : payload_(std::move(payload)), lease_(std::move(lease)), block_(block) {
   require_valid(lease_, *payload_);
-  const PayloadSegment::FileRange range = payload_->huge_pages_around(block);
+  const DataRegion::FileRange range = payload_->huge_pages_around(block);
   base_ = map_range(*payload_, range);
   mapped_nbytes_ = range.nbytes;
   lead_nbytes_ = range.lead_nbytes;
@@ -70,7 +70,7 @@ PrivateMapping::PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Sp
   }
 }
 
-std::shared_ptr<PrivateMapping> PrivateMapping::map(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease) {
+std::shared_ptr<PrivateMapping> PrivateMapping::map(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease) {
   const OperationGuard guard;
   return std::shared_ptr<PrivateMapping>(new PrivateMapping(std::move(payload), block, std::move(lease)), GuardedDelete{});
 }
@@ -99,22 +99,22 @@ namespace {
 
 // The read-only mapping belongs to the process; what is kept per view is its claim.
 struct ReadOnlyView final : ForkParticipant {
-  std::shared_ptr<const PayloadSegment> payload;
+  std::shared_ptr<const DataRegion> payload;
   BlockLease lease;
   Span block;
 
-  ReadOnlyView(std::shared_ptr<const PayloadSegment> payload, BlockLease lease, Span block)
+  ReadOnlyView(std::shared_ptr<const DataRegion> payload, BlockLease lease, Span block)
       : payload(std::move(payload)), lease(std::move(lease)), block(block) {}
   void after_fork_in_child() noexcept override {
     if (lease.valid()) return;
-    const PayloadSegment::FileRange range = payload->pages_around(block);
+    const DataRegion::FileRange range = payload->pages_around(block);
     ::mprotect(const_cast<std::byte*>(payload->readable(block)) - range.lead_nbytes, range.nbytes, PROT_NONE);
   }
 };
 
 }  // namespace
 
-std::shared_ptr<const std::byte> read_only_view(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease,
+std::shared_ptr<const std::byte> read_only_view(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease,
                                                 std::uint64_t offset, std::uint64_t nbytes) {
   require_valid(lease, *payload);
   const std::byte* begin = payload->readable(block) + offset_in_block(block, offset, nbytes);

@@ -15,14 +15,14 @@
 #include "core/memory/kept_mappings.hpp"
 #include "core/memory/lease.hpp"
 #include "core/memory/mapping_budget.hpp"
-#include "core/memory/payload_segment.hpp"
+#include "core/memory/data_region.hpp"
 
 namespace tq {
 
 class PrivateMapping final : public ForkParticipant {
  public:
   // MappingLimitError: copy instead. Error(closed) when the lease is void (a child whose hand-over failed).
-  static std::shared_ptr<PrivateMapping> map(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);
+  static std::shared_ptr<PrivateMapping> map(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease);
   ~PrivateMapping() override;
 
   // Address of the block's byte `offset`; [offset, offset + nbytes) lies in the block, else Error(invalid).
@@ -32,10 +32,10 @@ class PrivateMapping final : public ForkParticipant {
   void after_fork_in_child() noexcept override;
 
  private:
-  PrivateMapping(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease);
+  PrivateMapping(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease);
 
   // Order matters: members are destroyed backwards, after the destructor's munmap.
-  std::shared_ptr<const PayloadSegment> payload_;
+  std::shared_ptr<const DataRegion> payload_;
   BlockLease lease_;
   Span block_;
   std::unique_ptr<mapping_keeper::Node> node_;  // null: unmapped at once
@@ -45,7 +45,7 @@ class PrivateMapping final : public ForkParticipant {
 };
 
 // Read-only bytes of a block on the process's PROT_READ mapping; the pointer keeps lease and segment alive.
-std::shared_ptr<const std::byte> read_only_view(std::shared_ptr<const PayloadSegment> payload, Span block, BlockLease lease,
+std::shared_ptr<const std::byte> read_only_view(std::shared_ptr<const DataRegion> payload, Span block, BlockLease lease,
                                                 std::uint64_t offset, std::uint64_t nbytes);
 
 }  // namespace tq

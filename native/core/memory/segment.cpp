@@ -75,6 +75,7 @@ std::string segment_name(SegmentKind kind, const std::string& session) {
     case SegmentKind::table: what = "block table segment"; break;
     case SegmentKind::payload: what = "payload segment"; break;
     case SegmentKind::leases: what = "lease file"; break;
+    case SegmentKind::spill: what = "spill file"; break;
   }
   return std::string(what) + " of session '" + session + "'";
 }

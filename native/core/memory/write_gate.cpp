@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -32,6 +33,19 @@ GrowthLock::GrowthLock(ControlSegment& control, double timeout_s) : lock_(contro
 }
 
 GrowthLock::~GrowthLock() { robust_lock::unlock(lock_); }
+
+SpillLock::SpillLock(ControlSegment& control, double timeout_s) {
+  try {
+    robust_lock::lock(control.spill_lock(), timeout_s, "spill lock of session '" + control.session() + "'");
+    lock_ = &control.spill_lock();
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::timeout) throw;
+  }
+}
+
+SpillLock::~SpillLock() {
+  if (lock_ != nullptr) robust_lock::unlock(*lock_);
+}
 
 TaskLock::TaskLock(std::shared_ptr<ControlSegment> control, PartitionId partition, const std::string& task, double timeout_s,
                    robust_lock::Interrupted interrupted)

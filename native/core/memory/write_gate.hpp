@@ -49,6 +49,20 @@ class GrowthLock {
   layout::RobustLock& lock_;
 };
 
+// Held by whoever moves blocks to the spill file: two at once would choose the same ones. Nothing but double work depends on it,
+// so that after `timeout_s` its holder (which may be stopped) is not waited for any longer. Order: before the growth lock.
+class SpillLock {
+ public:
+  SpillLock(ControlSegment& control, double timeout_s);
+  ~SpillLock();
+  SpillLock(const SpillLock&) = delete;
+  SpillLock& operator=(const SpillLock&) = delete;
+  bool held() const noexcept { return lock_ != nullptr; }
+
+ private:
+  layout::RobustLock* lock_ = nullptr;
+};
+
 // Serialises the samplers of one (partition, task) that lost too many races. Held by the thread that made it, which also
 // destroys it; in a forked child the copy is inert. Takes no part in fork_gate: it may be held across Python code.
 class TaskLock {

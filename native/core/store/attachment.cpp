@@ -1,5 +1,6 @@
 #include "core/store/attachment.hpp"
 
+#include "core/memory/spill_file.hpp"
 #include "core/memory/wake.hpp"
 
 namespace tq {
@@ -27,11 +28,19 @@ std::shared_ptr<ControlSegment> attach_control(const SessionFiles& files) {
 struct Segments {
   std::shared_ptr<ControlSegment> control;
   PayloadSegment payload;
+  std::optional<SpillFile> spill;
 };
 
 std::shared_ptr<PayloadSegment> attach_payload(const SessionFiles& files, std::shared_ptr<ControlSegment> control) {
-  const std::shared_ptr<Segments> both(new Segments{std::move(control), PayloadSegment(files.payload_fd, files.session)});
-  return {both, &both->payload};
+  const std::shared_ptr<Segments> all(
+      new Segments{std::move(control), PayloadSegment(files.payload_fd, files.session), std::nullopt});
+  if (files.spill_fd >= 0) {
+    all->spill.emplace(files.spill_fd, files.session, all->payload);
+    all->payload.set_spill(&*all->spill);
+  } else if (all->payload.spill_id() != 0) {
+    throw Error(ErrorCode::corrupt, "session '" + files.session + "' has a spill file, and it was not given to attach to");
+  }
+  return {all, &all->payload};
 }
 
 }  // namespace

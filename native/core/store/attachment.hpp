@@ -31,6 +31,7 @@ struct SessionFiles {
   int table_fd = -1;
   int payload_fd = -1;
   std::string session;
+  int spill_fd = -1;  // -1: the session has no spill file
 };
 
 // Where extents that nobody uses any more wait for a call that may open a transaction. It keeps the lease file: while a

@@ -11,6 +11,7 @@
 #include "core/store/give_back.hpp"
 #include "core/store/layout_check.hpp"
 #include "core/store/room.hpp"
+#include "core/store/spill.hpp"
 #include "core/store/store.hpp"
 
 namespace tq {
@@ -114,8 +115,9 @@ std::vector<std::shared_ptr<PendingBlock>> Store::reserve_all(const std::vector<
     wanted = more > ~std::uint64_t{0} - wanted ? ~std::uint64_t{0} : wanted + more;
   }
   const IndexStats stats = index.stats();
+  const std::uint64_t on_disk = stats.spill_total_bytes - std::min(stats.spill_total_bytes, stats.spill_used_bytes);
   const std::uint64_t not_backed = attachment.payload->payload_bytes() - std::min(attachment.payload->payload_bytes(), stats.reserved_bytes);
-  if (wanted > stats.free_bytes + stats.retired_bytes + stats.ahead_bytes + stats.pending_bytes + not_backed) {
+  if (wanted > stats.free_bytes + stats.retired_bytes + stats.ahead_bytes + stats.pending_bytes + not_backed + on_disk) {
     throw no_room(attachment, index, wanted);
   }
 
@@ -131,7 +133,9 @@ std::vector<std::shared_ptr<PendingBlock>> Store::reserve_all(const std::vector<
       parts.push_back(rounded(sizes[order[at++]]));
       nbytes += parts.back();
     } while (parts.back() < own_extent_from && at < order.size() && parts.size() < group_blocks);
-    std::optional<Reservation> whole = find_room(attachment, index, nbytes, owner);
+    std::optional<Reservation> whole;
+    if (nbytes <= attachment.payload->payload_bytes()) whole = find_room(attachment, index, nbytes, owner);
+    if (!whole) whole = find_spill_room(attachment, index, nbytes, owner);
     if (!whole) throw no_room(attachment, index, wanted);
     reserved.all.push_back(*whole);
     if (parts.size() == 1) continue;

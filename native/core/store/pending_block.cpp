@@ -5,7 +5,9 @@
 #include "core/memory/copy.hpp"
 #include "core/memory/lease.hpp"
 #include "core/pause.hpp"
+#include "core/memory/spill_file.hpp"
 #include "core/store/give_back.hpp"
+#include "core/store/spill.hpp"
 
 namespace tq {
 
@@ -47,6 +49,7 @@ void PendingBlock::copy_in(const std::vector<Write>& writes) {
     require_pending("copy_in");
     for (const Write& write : writes) check_range(write.offset, write.nbytes, "copy_in");
   }
+  if (reservation_.span.spilled()) return write_to_spill_file(writes);
   std::byte* base = payload_->writable(reservation_.span);
   std::vector<CopyRange> ranges;
   ranges.reserve(writes.size());
@@ -56,6 +59,16 @@ void PendingBlock::copy_in(const std::vector<Write>& writes) {
   }
   copy_ranges(ranges);
   payload_->note_touched(reservation_.span);
+  TQ_PAUSE("put.after_copy");
+}
+
+void PendingBlock::write_to_spill_file(const std::vector<Write>& writes) {
+  for (const Write& write : writes) {
+    if (write.nbytes == 0) continue;
+    const Span part{reservation_.span.offset + write.offset, write.nbytes};
+    if (payload_->spill()->write(part, reinterpret_cast<const std::byte*>(write.source))) continue;
+    throw Error(ErrorCode::storage_full, "the file system of the " + payload_->spill()->name() + " is full");
+  }
   TQ_PAUSE("put.after_copy");
 }
 
@@ -144,6 +157,7 @@ PendingBlock::Publication::Publication(PendingBlock& block) : block_(block), loc
   // The lease first: from the moment the block is published the tensors read it through their private pages.
   if (block.producer_) block.producer_->seal(lease_own_block(attachment.leases, ref));
   attachment.table.set_live(ref);
+  if (block.payload_->spill() != nullptr) attachment.table.note_use(ref, use_time(std::chrono::steady_clock::now()));
 }
 
 PendingBlock::Publication::~Publication() {

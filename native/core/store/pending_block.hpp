@@ -73,6 +73,7 @@ class PendingBlock {
  private:
   enum class Phase { pending, published, given_back };
   void require_pending(const char* what) const;
+  void write_to_spill_file(const std::vector<Write>& writes);
   void map_producer();  // under mutex_
   void check_range(std::uint64_t offset, std::uint64_t nbytes, const char* what) const;
   bool give_back() noexcept;  // queues the extent, or leaves that to the last tensor; false: nothing to do

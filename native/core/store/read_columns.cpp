@@ -22,7 +22,7 @@ bool Resolved::complete() const noexcept {
 
 std::shared_ptr<void> Resolved::view_or_null(const Piece& piece, const CopyRange& source, ReadMode mode) {
   const auto block = static_cast<std::size_t>(piece.block);
-  const auto offset = static_cast<std::uint64_t>(source.source - payload_->readable(resolution_.blocks[block].span));
+  const auto offset = static_cast<std::uint64_t>(source.source - bytes_of(resolution_.blocks[block]));
   try {
     return view(block, offset, source.nbytes, mode == ReadMode::shared);
   } catch (const MappingLimitError&) {

@@ -9,6 +9,7 @@
 #include "core/memory/gather_buffer.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/room.hpp"
+#include "core/store/spill.hpp"
 #include "core/store/store.hpp"
 
 namespace tq {
@@ -88,6 +89,12 @@ std::uint64_t Store::trim() {
   return trim_free(*attachment_, call.index());
 }
 
+std::uint64_t Store::spill(std::uint64_t nbytes, bool contiguous) {
+  const Call call(*attachment_);
+  drain_give_back(*attachment_, call.index());
+  return spill_cold(*attachment_, call.index(), nbytes, contiguous);
+}
+
 std::vector<ClientReport> Store::clients() {
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
@@ -134,6 +141,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
   const IndexStats index = call.index().stats();
   const std::uint64_t total = attachment_->payload->payload_bytes();
   const std::uint64_t taken = index.used_bytes + index.pending_bytes + index.ahead_bytes + index.retired_bytes;
+  const std::uint64_t spill_taken = index.spill_used_bytes + index.spill_pending_bytes + index.spill_retired_bytes;
   const std::uint64_t touched = attachment_->payload->touched_bytes();
   return {{"total_bytes", total},
           {"used_bytes", index.used_bytes},
@@ -148,7 +156,15 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
           {"huge_bytes", attachment_->payload->huge_bytes()},
           {"gather_pool_bytes", pooled_gather_nbytes()},
-          {"spilled_bytes", 0},  // nothing spills yet
+          // On disk; all that stands above is of memory.
+          {"spilled_bytes", index.spill_used_bytes},
+          {"spilled_live_bytes", index.spill_live_bytes},
+          {"spill_total_bytes", index.spill_total_bytes},
+          {"spill_free_bytes", index.spill_total_bytes - std::min(index.spill_total_bytes, spill_taken)},
+          {"spill_pending_bytes", index.spill_pending_bytes},
+          {"spill_retired_bytes", index.spill_retired_bytes},
+          {"spill_reserved_bytes", index.spill_reserved_bytes},
+          {"spill_free_extent_bytes", index.spill_free_bytes},  // reserved = spilled + pending + retired + this
           {"puts", index.puts},
           {"gets", attachment_->control->counters().total(Latency::get).count()},
           {"index_used_bytes", index.index_used_bytes},

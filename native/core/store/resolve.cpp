@@ -6,11 +6,19 @@
 
 #include "core/memory/lease.hpp"
 #include "core/pause.hpp"
+#include "core/store/spill.hpp"
 #include "core/store/store.hpp"
 
 namespace tq {
 
 namespace {
+
+// For the choice of what to spill; sessions that cannot are not charged for it.
+void note_uses(Attachment& attachment, const Resolution& resolution, std::chrono::steady_clock::time_point now) noexcept {
+  if (attachment.payload->spill() == nullptr) return;
+  const std::uint32_t when = use_time(now);
+  for (const BlockInfo& block : resolution.blocks) attachment.table.note_use(block.ref, when);
+}
 
 std::vector<BlockRef> refs_of(const Resolution& resolution) {
   std::vector<BlockRef> refs;
@@ -38,6 +46,7 @@ std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const Row
         lease_blocks(attachment.table, attachment.leases, refs_of(resolution));
     if (!leases) continue;  // a block was retired since the snapshot: a later snapshot does not name it
     TQ_PAUSE("get.after_lease");
+    note_uses(attachment, resolution, asked);
     return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(*leases),
                                       counters, asked);
   }
@@ -49,6 +58,7 @@ std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const Row
     for (const BlockInfo& block : found.blocks) leases.push_back(lease_own_block(attachment.leases, block.ref));
   });
   TQ_PAUSE("get.after_lease");
+  note_uses(attachment, resolution, asked);
   return std::make_shared<Resolved>(std::move(resolution), attachment.payload, std::move(leases), counters, asked);
 }
 

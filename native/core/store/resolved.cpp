@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/memory/fork_gate.hpp"
+#include "core/memory/spill_file.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -39,6 +40,16 @@ Resolved::Resolved(Resolution resolution, std::shared_ptr<const PayloadSegment> 
   if (leases.size() != resolution_.blocks.size()) return;  // resolved without leases
   mappings_.resize(leases.size());
   leases_ = std::make_shared<const std::vector<BlockLease>>(std::move(leases));
+  if (payload_->spill() == nullptr) return;
+  for (const BlockInfo& block : resolution_.blocks) {
+    if (!block.span.spilled()) continue;
+    payload_->spill()->check_length();  // once an answer: bytes beyond the end of a file are SIGBUS
+    break;
+  }
+}
+
+const std::byte* Resolved::bytes_of(const BlockInfo& block) const {
+  return payload_->region(block.span).readable(block.span);
 }
 
 const std::vector<Piece>& Resolved::pieces(std::size_t field) const {
@@ -70,7 +81,7 @@ std::shared_ptr<void> Resolved::view(std::size_t block, std::uint64_t offset, st
   const Leases held = leases();
   const BlockLease& lease = readable((*held)[block]);
   if (shared) {
-    const std::shared_ptr<const std::byte> view = read_only_view(payload_, info.span, lease, offset, nbytes);
+    const std::shared_ptr<const std::byte> view = read_only_view(region_of(payload_, info.span), info.span, lease, offset, nbytes);
     // DLPack knows no constness; the mapping does.
     return std::shared_ptr<void>(view, const_cast<std::byte*>(view.get()));
   }
@@ -78,7 +89,7 @@ std::shared_ptr<void> Resolved::view(std::size_t block, std::uint64_t offset, st
   {
     const std::lock_guard lock(mutex_);
     if (!leases_) throw Error(ErrorCode::invalid, "no leases: released meanwhile");
-    if (!mappings_[block]) mappings_[block] = PrivateMapping::map(payload_, info.span, lease);
+    if (!mappings_[block]) mappings_[block] = PrivateMapping::map(region_of(payload_, info.span), info.span, lease);
     mapping = mappings_[block];
   }
   return std::shared_ptr<void>(mapping, mapping->at(offset, nbytes));
@@ -89,7 +100,7 @@ const std::byte* Resolved::view_address(std::size_t block, std::uint64_t offset)
   const BlockInfo& info = this->block(block);
   require_range(info, offset, 0);
   readable((*leases())[block]);
-  return payload_->readable(info.span) + offset;
+  return bytes_of(info) + offset;
 }
 
 std::vector<FieldInBlock> Resolved::blocks_without_field(const std::vector<BlockLease>& leases) const {
@@ -97,7 +108,7 @@ std::vector<FieldInBlock> Resolved::blocks_without_field(const std::vector<Block
   for (std::size_t b = 0; b < result.size(); ++b) {
     const BlockInfo& info = resolution_.blocks[b];
     readable(leases[b]);
-    result[b] = {payload_->readable(info.span), info.span.nbytes, info.n_rows, nullptr};
+    result[b] = {bytes_of(info), info.span.nbytes, info.n_rows, nullptr};
   }
   return result;
 }
@@ -143,7 +154,7 @@ std::string Resolved::column_bytes(std::size_t field, std::size_t block) const {
   require_range(info, layout->data_offset, layout->data_nbytes);
   const Leases held = leases();
   readable((*held)[block]);
-  const auto* data = reinterpret_cast<const char*>(payload_->readable(info.span) + layout->data_offset);
+  const auto* data = reinterpret_cast<const char*>(bytes_of(info) + layout->data_offset);
   TQ_PAUSE("copy.midway");
   return std::string(data, layout->data_nbytes);
 }

@@ -58,6 +58,7 @@ class Resolved {
 
  private:
   using Leases = std::shared_ptr<const std::vector<BlockLease>>;
+  const std::byte* bytes_of(const BlockInfo& block) const;  // read-only, in memory or in the spill file
   Leases leases() const;  // held while bytes are read, so that release() in another thread waits for nobody. Error(invalid)
   std::vector<FieldInBlock> blocks_without_field(const std::vector<BlockLease>& leases) const;
   std::shared_ptr<void> view_or_null(const Piece& piece, const CopyRange& source, ReadMode mode);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory/spill_file.hpp"
 #include "core/memory/wake.hpp"
 #include "core/store/give_back.hpp"
 
@@ -139,14 +140,26 @@ Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes) 
     advice = "The free room is " + pieces +
              ". Clear rows that are done with, drop views of cleared rows, wait with timeout=, or make storage.size larger";
   }
+  const std::uint64_t spill_taken = stats.spill_used_bytes + stats.spill_pending_bytes + stats.spill_retired_bytes;
+  const std::uint64_t spill_free = stats.spill_total_bytes - std::min(stats.spill_total_bytes, spill_taken);
+  std::string spilled;
+  if (stats.spill_total_bytes > 0) {
+    spilled = "; on disk: " + size_text(stats.spill_used_bytes) + " of " + size_text(stats.spill_total_bytes);
+    if (attachment.payload->spill()->backed_bytes() < stats.spill_total_bytes) spilled += ", as far as its file system has room";
+  }
   Error error(ErrorCode::storage_full,
               "no room for " + size_text(wanted_bytes) + ". Of " + size_text(total) + " in all, used: " +
                   size_text(stats.used_bytes) + " (rows name " + size_text(stats.live_bytes) +
                   " of it); freed, but still leased by views: " + size_text(stats.retired_bytes) +
-                  "; pending: " + size_text(stats.pending_bytes) + "; free: " + size_text(free) + ". " + advice);
+                  "; pending: " + size_text(stats.pending_bytes) + "; free: " + size_text(free) + spilled + ". " + advice);
   error.figures = {{"used", stats.used_bytes},      {"live", stats.live_bytes},  {"leased", stats.retired_bytes},
                    {"pending", stats.pending_bytes}, {"free", free},              {"wanted", wanted_bytes},
                    {"total", total}};
+  if (stats.spill_total_bytes > 0) {
+    error.figures.emplace_back("spilled", stats.spill_used_bytes);
+    error.figures.emplace_back("spill_free", spill_free);
+    error.figures.emplace_back("spill_total", stats.spill_total_bytes);
+  }
   return error;
 }
 
@@ -160,36 +173,70 @@ std::uint64_t populate_ahead(Attachment& attachment, Index& index, std::uint64_t
   return payload.populate({start, end - start});
 }
 
-std::uint64_t trim_free(Attachment& attachment, Index& index) {
-  // Each free span is reserved while it is punched, so that nobody puts into it meanwhile; all are held until the last is
-  // done, so that none is found twice. A process that reserves one of them later backs it again (ensure_backed).
-  const OwnerId owner = attachment.leases->owner();
+namespace {
+
+// Punches what `take` reserves, until it has no more. Each free span is reserved while it is punched, so that nobody puts into
+// it meanwhile; all are held until the last is done, so that none is found twice. A process that reserves one of them later
+// backs it again (ensure_backed).
+template <class Take, class Punch>
+std::uint64_t punch_free(Attachment& attachment, Index& index, Take&& take, Punch&& punch) {
   std::vector<Reservation> held;
   std::uint64_t given_back = 0;
   const auto release = [&] {
-    for (const Reservation& reservation : held) index.abandon(reservation, owner);
+    for (const Reservation& reservation : held) index.abandon(reservation, attachment.leases->owner());
     if (!held.empty()) bump_word(room_word(*attachment.control));
   };
   try {
     for (int missed = 0; missed < max_missed;) {
-      const std::uint64_t largest = index.stats().largest_free / page * page;
-      if (largest == 0) break;
-      std::optional<Reservation> reservation = index.reserve(largest, owner);
-      // Large spans start at a page: a free one that does not has room for a page less.
-      if (!reservation && largest > page) reservation = index.reserve(largest - page, owner);
+      bool none = false;
+      const std::optional<Reservation> reservation = take(none);
+      if (none) break;
       if (!reservation) {
         ++missed;  // somebody was faster
         continue;
       }
       missed = 0;
       held.push_back(*reservation);
-      given_back += attachment.payload->punch(reservation->span);
+      given_back += punch(reservation->span);
     }
   } catch (...) {
     release();
     throw;
   }
   release();
+  return given_back;
+}
+
+// The largest free span by `reserve`. Large spans start at a page: a free one that does not has room for a page less.
+template <class Reserve>
+std::optional<Reservation> take_largest(std::uint64_t largest_free, bool& none, Reserve&& reserve) {
+  const std::uint64_t largest = largest_free / page * page;
+  none = largest == 0;
+  if (none) return std::nullopt;
+  std::optional<Reservation> reservation = reserve(largest);
+  if (!reservation && largest > page) reservation = reserve(largest - page);
+  return reservation;
+}
+
+}  // namespace
+
+std::uint64_t trim_free(Attachment& attachment, Index& index) {
+  const OwnerId owner = attachment.leases->owner();
+  std::uint64_t given_back = punch_free(
+      attachment, index,
+      [&](bool& none) {
+        return take_largest(index.stats().largest_free, none, [&](std::uint64_t nbytes) { return index.reserve(nbytes, owner); });
+      },
+      [&](Span span) { return attachment.payload->punch(span); });
+  if (SpillFile* spill = attachment.payload->spill()) {
+    given_back += punch_free(
+        attachment, index,
+        [&](bool& none) {
+          return take_largest(index.stats().spill_largest_free, none,
+                              [&](std::uint64_t nbytes) { return index.reserve_spill({nbytes}, owner).front(); });
+        },
+        [&](Span span) { return spill->punch(span); });
+  }
   return given_back;
 }
 

@@ -26,7 +26,7 @@ const std::byte* SessionSnapshot::address(std::size_t block, std::uint64_t offse
   if (!leases_[block].valid()) {
     throw Error(ErrorCode::closed, "the leases of this process were lost in a fork (no room for the hand-over)");
   }
-  return payload_->readable(span) + offset;
+  return payload_->region(span).readable(span) + offset;
 }
 
 void SessionSnapshot::release() {

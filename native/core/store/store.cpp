@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "core/memory/spill_file.hpp"
 #include "core/memory/wake.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/room.hpp"
@@ -23,12 +24,14 @@ void Store::format(const SessionFiles& files, const Sizes& sizes) {
   if (sizes.payload_bytes == 0 || sizes.step_bytes == 0 || sizes.index_bytes == 0) {
     throw Error(ErrorCode::invalid, "format: payload_bytes, index_bytes and step_bytes must be positive");
   }
+  if ((sizes.spill_bytes > 0) != (files.spill_fd >= 0)) throw Error(ErrorCode::invalid, "format: a spill file needs a size, and only it");
   make_directory(files.directory + "/index");
   make_directory(files.directory + "/leases");
   ControlSegment::format(files.control_fd, files.session, sizes.payload_bytes, sizes.step_bytes);
   BlockTable::format(files.table_fd, files.session);
   PayloadSegment::format(files.payload_fd, files.session, sizes.payload_bytes);
-  Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes);
+  if (sizes.spill_bytes > 0) SpillFile::format(files.spill_fd, files.payload_fd, files.session, sizes.spill_bytes);
+  Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes, layout::max_slots, sizes.spill_bytes);
 }
 
 Store::Store(const SessionFiles& files) : attachment_(std::make_shared<Attachment>(files)) {}

@@ -34,6 +34,7 @@ class Store {
     std::uint64_t payload_bytes = 0;
     std::uint64_t index_bytes = 0;
     std::uint64_t step_bytes = 0;
+    std::uint64_t spill_bytes = 0;  // 0: no spill file
   };
 
   static void format(const SessionFiles& files, const Sizes& sizes);
@@ -112,6 +113,8 @@ class Store {
   std::uint64_t populate(std::uint64_t nbytes);
   std::uint64_t make_huge(std::uint64_t nbytes);
   std::uint64_t trim();
+  // See spill.hpp. At most 256 MiB a call (or one block that is larger), unless `contiguous`.
+  std::uint64_t spill(std::uint64_t nbytes, bool contiguous = false);
   std::vector<ClientReport> clients();
   // By client and block. A claim whose block was freed meanwhile (its taker is about to notice) or is not published yet is
   // left out: it keeps nothing from being freed.

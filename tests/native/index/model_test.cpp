@@ -5,29 +5,19 @@
 #include <set>
 
 #include "core/pause.hpp"
-#include "index/support.hpp"
+#include "index/model_cells.hpp"
 
 using namespace tq_test;
 
 namespace {
 
-struct Row {
-  std::string key;
-  std::map<std::string, std::string> tags;
-  std::map<std::string, Cell> cells;
-};
-using Partition = std::map<RowIndex, Row>;
-
-std::string map_of(const std::map<std::string, std::string>& tags) {
-  return tags.empty() ? "" : tag_map({tags.begin(), tags.end()});
-}
-
-class Model {
+class Model : private ModelCells {
  public:
-  Model(std::uint64_t index_bytes, unsigned seed) : session(index_bytes), random(seed) {}
+  Model(std::uint64_t index_bytes, unsigned seed)
+      : session(index_bytes, std::uint64_t{1} << 34, 1u << 22, std::uint64_t{1} << 34), random(seed) {}
 
   void step() {
-    switch (pick(12)) {
+    switch (pick(13)) {
       case 0:
       case 1:
         return put_fresh();
@@ -47,6 +37,8 @@ class Model {
         return free_retired();
       case 10:
         return abandon();
+      case 11:
+        return spill();
       default:
         return resolve();
     }
@@ -77,6 +69,7 @@ class Model {
   }
 
   int clears_cut_short = 0;
+  std::size_t n_spilled = 0;
 
   Session session;
   std::map<std::string, Partition> partitions;
@@ -114,21 +107,6 @@ class Model {
     return chosen;
   }
 
-  // The model's side of giving cells another block: whose last cell went.
-  void set_cell(Row& row, const std::string& field, std::optional<Cell> cell) {
-    auto& cells = row.cells;
-    if (const auto old = cells.find(field); old != cells.end()) {
-      if (--live[old->second.block] == 0) went.insert(old->second.block);
-      cells.erase(old);
-    }
-    if (!cell) return;
-    cells.emplace(field, *cell);
-    ++live[cell->block];
-  }
-  void remove_row(Partition& rows, Partition::iterator row) {
-    while (!row->second.cells.empty()) set_cell(row->second, row->second.cells.begin()->first, std::nullopt);
-    rows.erase(row);
-  }
   void check_retired(const std::vector<BlockRef>& answer) {
     std::set<std::uint64_t> said;
     for (const BlockRef ref : answer) said.insert(ref.word);
@@ -366,10 +344,59 @@ class Model {
       some.push_back(BlockRef{retired.back()});
       retired.pop_back();
     }
-    const std::uint64_t before = index().stats().retired_bytes;
+    const std::uint64_t before = retired_bytes();
     const std::uint64_t freed = index().free_retired(some);
-    REQUIRE(index().stats().retired_bytes == before - freed);
+    REQUIRE(retired_bytes() == before - freed);
     REQUIRE(index().free_retired(some) == 0);
+  }
+
+  std::uint64_t retired_bytes() {
+    const tq::IndexStats stats = index().stats();
+    return stats.retired_bytes + stats.spill_retired_bytes;
+  }
+
+  // Whole blocks get another ref and place; a put, clear or move of rows that comes between the look and the publication wins.
+  void spill() {
+    std::vector<Index::PlacedBlock> blocks = index().blocks_in_memory();
+    for (const Index::PlacedBlock& block : blocks) {
+      REQUIRE_FALSE(block.span.spilled());
+      REQUIRE(live[block.ref.word] > 0);
+      REQUIRE_FALSE(spilled.contains(block.ref.word));
+    }
+    std::size_t in_memory = 0;
+    for (const auto& [block, cells] : live) in_memory += cells > 0 && !spilled.contains(block);
+    REQUIRE(blocks.size() == in_memory);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    blocks.resize(std::min<std::size_t>(blocks.size(), 1 + pick(8)));
+    if (blocks.empty()) return;
+    std::vector<Index::RowStretch> rows;
+    for (const auto& of_block : index().rows_naming(blocks)) rows.insert(rows.end(), of_block.begin(), of_block.end());
+    std::vector<std::uint64_t> sizes;
+    for (const Index::PlacedBlock& block : blocks) sizes.push_back(block.span.nbytes);
+    const auto places = index().reserve_spill(sizes, owner);
+    switch (pick(6)) {
+      case 0: put_by_index(); break;
+      case 1: clear_rows(); break;
+      case 2: move(); break;
+      case 3: clear_partition(); break;
+      default: break;
+    }
+    std::vector<Index::BlockMove> moves;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      REQUIRE(places[i]);
+      REQUIRE(places[i]->span.spilled());
+      REQUIRE(places[i]->span.nbytes == blocks[i].span.nbytes);
+      moves.push_back({blocks[i].ref, *places[i]});
+    }
+    index().publish_spilled(moves, rows, owner);
+    REQUIRE(index().stats().spill_pending_bytes == 0);
+    std::map<std::uint64_t, std::uint64_t> renamed;
+    for (const Index::BlockMove& move : moves) {
+      REQUIRE(move.moved == (live[move.from.word] > 0));
+      if (move.moved) renamed[move.from.word] = move.to.block.word;
+    }
+    rename_blocks(partitions, renamed);
+    n_spilled += renamed.size();
   }
 
   void abandon() {
@@ -436,9 +463,6 @@ class Model {
   }
 
   std::mt19937_64 random;
-  std::map<std::uint64_t, std::int64_t> live;  // block -> cells that name it
-  std::set<std::uint64_t> went;                // blocks without a cell since the last check
-  std::vector<std::uint64_t> retired;
   RowIndex last_row = -1;
   std::uint64_t next_key = 0;
 };
@@ -452,6 +476,7 @@ int run_model(std::uint64_t index_bytes, unsigned seed, int steps) {
     if (i % 50 == 0) model.check_everything();
   }
   model.check_everything();
+  REQUIRE(model.n_spilled > 0);
   return model.clears_cut_short;
 }
 

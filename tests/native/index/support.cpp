@@ -23,10 +23,11 @@ TempDirectory::~TempDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-Session::Session(std::uint64_t index_bytes, std::uint64_t backed_bytes, std::uint32_t max_slots) {
-  Index::create(directory.path(), index_bytes, backed_bytes, max_slots);
+Session::Session(std::uint64_t index_bytes, std::uint64_t backed_bytes, std::uint32_t max_slots, std::uint64_t spill_bytes) {
+  Index::create(directory.path(), index_bytes, backed_bytes, max_slots, spill_bytes);
   index = std::make_unique<Index>(directory.path(), gate, judge);
   index->grow(backed_bytes);
+  index->grow_spill(spill_bytes);
 }
 
 RowSelector fresh(std::int64_t count, std::vector<std::string> keys) { return {RowsBy::fresh, count, {}, std::move(keys)}; }

@@ -52,9 +52,10 @@ TEST_CASE("attaching checks the header before anything else, and names the segme
     refused(ErrorCode::corrupt, "mark");
   }
   SUBCASE("the wrong kind") {
-    const tq::Error error = error_of([&] { tq::BlockTable(session.payload_fd.get(), session.name); });
+    // The table is larger than this payload, which would be the first thing wrong with it.
+    const tq::Error error = error_of([&] { tq::PayloadSegment(session.table_fd.get(), session.name); });
     CHECK(error.code == ErrorCode::layout_mismatch);
-    CHECK_MESSAGE(contains(error.what(), "kind 3"), error.what());
+    CHECK_MESSAGE(contains(error.what(), "kind 2"), error.what());
   }
   SUBCASE("cut to nothing") {
     REQUIRE(::ftruncate(session.payload_fd.get(), 10) == 0);

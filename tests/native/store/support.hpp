@@ -27,19 +27,25 @@ inline constexpr std::uint64_t mib = 1u << 20;
 // The files of a session, removed with it. Several stores may be attached, also to play several processes.
 class SessionDirectory {
  public:
-  explicit SessionDirectory(std::uint64_t payload_bytes = 16 * mib, std::uint64_t step_bytes = 2 * mib) {
+  // `spill_bytes`: of a spill file, here on tmpfs like the rest; 0: none.
+  explicit SessionDirectory(std::uint64_t payload_bytes = 16 * mib, std::uint64_t step_bytes = 2 * mib,
+                            std::uint64_t spill_bytes = 0) {
     REQUIRE(::mkdtemp(path_.data()) != nullptr);
-    for (const char* name : {"ctl", "tbl", "dat"}) {
+    for (const char* name : {"ctl", "tbl", "dat", "spill"}) {
+      if (std::string(name) == "spill" && spill_bytes == 0) break;
       fds_.emplace_back(::open((path_ + "/" + name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
       REQUIRE(fds_.back().get() >= 0);
     }
-    tq::Store::format(files(), {payload_bytes, 16 * mib, step_bytes});
+    tq::Store::format(files(), {payload_bytes, 16 * mib, step_bytes, spill_bytes});
   }
   ~SessionDirectory() { std::filesystem::remove_all(path_); }
   SessionDirectory(const SessionDirectory&) = delete;
   SessionDirectory& operator=(const SessionDirectory&) = delete;
 
-  tq::SessionFiles files() const { return {path_, fds_[0].get(), fds_[1].get(), fds_[2].get(), "native"}; }
+  tq::SessionFiles files() const {
+    return {path_, fds_[0].get(), fds_[1].get(), fds_[2].get(), "native", fds_.size() > 3 ? fds_[3].get() : -1};
+  }
+  int spill_fd() const { return fds_.at(3).get(); }
   std::unique_ptr<tq::Store> attach() const { return std::make_unique<tq::Store>(files()); }
 
  private:

@@ -30,6 +30,13 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
             "huge_bytes",
             "gather_pool_bytes",
             "spilled_bytes",
+            "spilled_live_bytes",
+            "spill_total_bytes",
+            "spill_free_bytes",
+            "spill_pending_bytes",
+            "spill_retired_bytes",
+            "spill_reserved_bytes",
+            "spill_free_extent_bytes",
             "puts",
             "gets",
             "index_used_bytes",
@@ -72,6 +79,8 @@ def test_calls_are_counted_with_what_they_took(store: Store) -> None:
         "reaped_clients": 0,
         "coalesced_blocks": 0,
         "coalesced_bytes": 0,
+        "spilled_blocks": 0,
+        "spilled_bytes": 0,
     }
     latencies = store.latencies()
     assert set(latencies) == {"put", "get", "data_wait", "room_wait", "lock_wait", "lock_hold"}
