@@ -59,6 +59,9 @@ if TYPE_CHECKING:
         async_get_data as async_get_data,
     )
     from transferqueue.calls import (
+        async_get_limits as async_get_limits,
+    )
+    from transferqueue.calls import (
         async_get_meta as async_get_meta,
     )
     from transferqueue.calls import (
@@ -90,6 +93,12 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         async_set_custom_meta as async_set_custom_meta,
+    )
+    from transferqueue.calls import (
+        async_set_limits as async_set_limits,
+    )
+    from transferqueue.calls import (
+        async_set_weight_version as async_set_weight_version,
     )
     from transferqueue.calls import (
         async_stats as async_stats,
@@ -131,6 +140,9 @@ if TYPE_CHECKING:
         get_data as get_data,
     )
     from transferqueue.calls import (
+        get_limits as get_limits,
+    )
+    from transferqueue.calls import (
         get_meta as get_meta,
     )
     from transferqueue.calls import (
@@ -162,6 +174,12 @@ if TYPE_CHECKING:
     )
     from transferqueue.calls import (
         set_custom_meta as set_custom_meta,
+    )
+    from transferqueue.calls import (
+        set_limits as set_limits,
+    )
+    from transferqueue.calls import (
+        set_weight_version as set_weight_version,
     )
     from transferqueue.calls import (
         stats as stats,
@@ -216,6 +234,12 @@ if TYPE_CHECKING:
     )
     from transferqueue.errors import (
         LayoutMismatchError as LayoutMismatchError,
+    )
+    from transferqueue.errors import (
+        LimitExceededError as LimitExceededError,
+    )
+    from transferqueue.errors import (
+        LimitTimeoutError as LimitTimeoutError,
     )
     from transferqueue.errors import (
         PartitionNotFoundError as PartitionNotFoundError,
@@ -286,6 +310,9 @@ if TYPE_CHECKING:
     from transferqueue.metadata import (
         KVBatchMeta as KVBatchMeta,
     )
+    from transferqueue.partition_limits import (
+        PartitionLimits as PartitionLimits,
+    )
     from transferqueue.read_report import (
         ReadReport as ReadReport,
     )
@@ -335,15 +362,16 @@ _MODULE_OF = {
         "transferqueue.allocation": "Allocation",
         "transferqueue.session_stats": "Stats",
         "transferqueue.calls": (
-            "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status "
-            "async_claim async_clear_partition async_clear_samples async_coalesce async_extend "
-            "async_get_as async_get_consumption_status async_get_data async_get_meta async_get_partition_list "
+            "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status async_claim "
+            "async_clear_partition async_clear_samples async_coalesce async_extend async_get_as "
+            "async_get_consumption_status async_get_data async_get_limits async_get_meta async_get_partition_list "
             "async_get_production_status async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint "
-            "async_nack async_put async_reset_consumption async_save_checkpoint async_set_custom_meta async_stats "
-            "async_trim async_wait check_consumption_status check_production_status claim clear_partition "
-            "clear_samples coalesce extend get_as get_consumption_status get_data get_meta get_partition_list "
-            "get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint nack put reset_consumption "
-            "save_checkpoint set_custom_meta stats trim wait"
+            "async_nack async_put async_reset_consumption async_save_checkpoint async_set_custom_meta "
+            "async_set_limits async_set_weight_version async_stats async_trim async_wait check_consumption_status "
+            "check_production_status claim clear_partition clear_samples coalesce extend get_as "
+            "get_consumption_status get_data get_limits get_meta get_partition_list get_production_status "
+            "kv_retrieve_keys kv_retrieve_meta load_checkpoint nack put reset_consumption save_checkpoint "
+            "set_custom_meta set_limits set_weight_version stats trim wait"
         ),
         "transferqueue.claims": "Claim",
         "transferqueue.client": "TransferQueueClient",
@@ -355,8 +383,8 @@ _MODULE_OF = {
         ),
         "transferqueue.endpoints": "get_metrics_endpoint",
         "transferqueue.errors": (
-            "ClosedError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
-            "LayoutMismatchError PartitionNotFoundError PickleNotAllowedError RowDecodeError "
+            "ClosedError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError LayoutMismatchError "
+            "LimitExceededError LimitTimeoutError PartitionNotFoundError PickleNotAllowedError RowDecodeError "
             "SchemaMismatchError SessionNotFoundError StaleMetadataError StorageFullError TransferQueueError "
             "TransferTimeoutError"
         ),
@@ -365,6 +393,7 @@ _MODULE_OF = {
             "async_kv_put kv_batch_get kv_batch_get_by_meta kv_batch_put kv_clear kv_list kv_put"
         ),
         "transferqueue.metadata": "BatchMeta KVBatchMeta",
+        "transferqueue.partition_limits": "PartitionLimits",
         "transferqueue.read_report": "ReadReport",
         "transferqueue.samplers": (
             "BaseSampler GRPOGroupNSampler RankAwareSampler SeqlenBalancedSampler SequentialSampler"

@@ -151,6 +151,7 @@ class PublishResult:
     partition_id: int
     partition_version: int
     indexes: Indexes  # read-only
+    shed_rows: int
 
 def distinct(indexes: Indexes) -> bool:
     """Whether no index stands there twice."""
@@ -361,6 +362,31 @@ class Store:
         """The claim is this process's from now on, and runs for `lease_s`. Returns the deadline. StaleMetadataError."""
     def drop_claims(self) -> int:
         """Removes the claims that are over and wakes who waits for their rows; number of partitions concerned."""
+
+    # limits
+    @property
+    def limit_epoch(self) -> int:
+        """Changes when limits are set; 0: they never were."""
+    def set_limits(self, pattern: str, settings: dict[str, Any]) -> None:
+        """For all partitions that the pattern names, those to come included. A setting that is missing stays; a cap of
+        None is none."""
+    def limit_rules(self) -> list[tuple[str, dict[str, Any]]]: ...
+    def limit_report(self, partition: str) -> dict[str, Any]:
+        """See `PartitionLimits`; of a partition that does not exist, what it would get."""
+    def set_weight_version(self, partition: str, version: int) -> bool:
+        """False where no max_version_lag holds: then nothing changes."""
+    def look_at_limits(
+        self,
+        partition: str,
+        *,
+        count: int = 0,
+        indexes: Indexes | None = None,
+        keys: Sequence[str] | None = None,
+        nbytes: int = 0,
+        tags: Sequence[bytes] = (),
+    ) -> None:
+        """LimitExceededError when what is there now would refuse such a put."""
+    def count_limit(self, *, waited: bool = False, refused: bool = False, shed_rows: int = 0) -> None: ...
 
     # waiting
     def wake_word(self, partition: str | None) -> int:

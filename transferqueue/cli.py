@@ -19,6 +19,7 @@ from transferqueue import logs
 from transferqueue.config import format_size, read_environment
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
 from transferqueue.metrics.endpoint import read_address
+from transferqueue.partition_limits import PartitionLimits
 from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.names import new_session_name
@@ -211,6 +212,10 @@ def _stats(arguments: argparse.Namespace) -> int:
         figures = store.stats()
         clients = store.clients()
         partitions = [{**row, "unconsumed_rows": store.unconsumed_rows(row["name"])} for row in store.partition_stats()]
+        for partition in partitions:
+            limits = PartitionLimits.of(store.limit_report(partition["name"]))
+            partition |= {"limits": limits.describe(), "shed_rows": limits.shed_rows}
+        rules = store.limit_rules()
         ours = store.owner
     finally:
         attachment.detach()
@@ -220,6 +225,11 @@ def _stats(arguments: argparse.Namespace) -> int:
         list(partitions[0]) if partitions else ["name"],
         [[_shown(name, value) for name, value in row.items()] for row in partitions],
     )
+    if rules:
+        show_table(
+            ["limits of", "settings"],
+            [[name, ", ".join(f"{key}={value}" for key, value in settings.items())] for name, settings in rules],
+        )
     rows = [
         [
             str(client["pid"]) + (" (this command)" if client["owner"] == ours else ""),

@@ -9,51 +9,20 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from transferqueue.partition_limits import check_rules, check_setting
+from transferqueue.sizes import format_size as format_size
+from transferqueue.sizes import parse_size as parse_size
+
 ENVIRONMENT_PREFIX = "TRANSFERQUEUE_"
 # Names with the same prefix that are not configuration keys.
 SESSION_VARIABLE = "TRANSFERQUEUE_SESSION"
 
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _UNITS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 READ_MODES = ("cow", "shared", "copy")
-
-
-def parse_size(value: Any, name: str = "size") -> int:
-    """Bytes from a number or text: ``4GiB`` and ``4G`` are 4 * 2**30, ``4GB`` is 4 * 10**9.
-
-    Raises:
-        ValueError: not a size, or negative.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError(f"{name} must be bytes (an int) or text such as '4GiB', not {value!r}")
-    if isinstance(value, int):
-        nbytes = value
-    else:
-        match = _SIZE.fullmatch(value)
-        if match is None or match.group(2).lower() not in _UNITS:
-            raise ValueError(f"{name}: {value!r} is no size; write bytes or text such as '512MiB' or '4GiB'")
-        nbytes = int(float(match.group(1)) * _UNITS[match.group(2).lower()])
-    if nbytes < 0:
-        raise ValueError(f"{name} must not be negative: {value!r}")
-    return nbytes
-
-
-def format_size(nbytes: int) -> str:
-    """Bytes as people read them: ``1.5 GiB``."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{int(size)} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _storage_size(value: Any, name: str) -> int:
@@ -210,6 +179,51 @@ class PutConfig:
     timeout_s: float | None = _key(_seconds, 60.0, "seconds that a put waits for room; none: for ever", of_process=True)
 
 
+def _limit(name: str) -> Callable[[Any, str], Any]:
+    return lambda value, where: check_setting(name, value, where)
+
+
+_max_bytes = _limit("max_bytes")
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """What every partition may hold. `Config` says what its keys mean."""
+
+    max_bytes: int | None = _key(_max_bytes, None, "payload that the rows of a partition may name; none: no limit")
+    max_unconsumed_rows: int | None = _key(
+        _limit("max_unconsumed_rows"), None, "rows of a partition that may wait to be consumed; none: no limit"
+    )
+    max_version_lag: int | None = _key(
+        _limit("max_version_lag"),
+        None,
+        "by how much the tag weight_version of a row that waits to be consumed may be below the newest of its "
+        "partition; "
+        "none: no limit",
+    )
+    consumers: tuple[str, ...] = _key(
+        _limit("consumers"), (), "a row waits until all these tasks consumed it; (): until any task did"
+    )
+    when_exceeded: str = _key(
+        _limit("when_exceeded"),
+        "wait",
+        "a put that exceeds a limit: 'wait', for room up to its timeout; 'shed', the oldest rows that nobody was given "
+        "make room; 'raise', LimitExceededError",
+    )
+    partitions: Any = _key(  # noqa: RUF009  (a field, made by _key)
+        check_rules, None, 'settings by name or pattern, as {"train*": {"max_bytes": "1GiB"}}; the most specific counts'
+    )
+
+    def rules(self) -> dict[str, dict[str, Any]]:
+        """Pattern -> settings; empty when nothing is limited."""
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "partitions"}
+        said = {name: value for name, value in own.items() if value != getattr(LimitsConfig, name)}
+        return ({"*": said} if said else {}) | {
+            pattern: {**(said if pattern == "*" else {}), **settings}
+            for pattern, settings in (self.partitions or {}).items()
+        }
+
+
 @dataclass(frozen=True)
 class ServiceConfig:
     """`Config` says what its keys mean."""
@@ -277,6 +291,7 @@ class Config:
     spill: SpillConfig = field(default_factory=SpillConfig)
     read: ReadConfig = field(default_factory=ReadConfig)
     put: PutConfig = field(default_factory=PutConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
@@ -399,7 +414,7 @@ def value_text(key: str, value: Any) -> str:
     """A value of `key` for people: ``'cow'``, ``2.0 GiB``, ``none``."""
     if value is None:
         return "none"
-    sized = _leaves()[key].metadata["parse"] in (parse_size, _storage_size, _optional_size)
+    sized = _leaves()[key].metadata["parse"] in (parse_size, _storage_size, _optional_size, _max_bytes)
     return format_size(value) if sized and isinstance(value, int) else repr(value)
 
 
@@ -429,6 +444,7 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
         spill=group(SpillConfig, "spill."),
         read=group(ReadConfig, "read."),
         put=group(PutConfig, "put."),
+        limits=group(LimitsConfig, "limits."),
         service=group(ServiceConfig, "service."),
         metrics=group(MetricsConfig, "metrics."),
         controller=group(ControllerConfig, "controller."),

@@ -8,6 +8,7 @@ since errors cross process borders through Ray.
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -150,7 +151,8 @@ class TransferTimeoutError(TransferQueueError, TimeoutError):
 
 
 class StorageFullError(TransferQueueError, MemoryError):
-    """No room for what was asked: `resource` ("payload" or "index") and the sizes in bytes.
+    """No room for what was asked: `resource` ("payload", "index", "block table", "lease file", or "session" for one
+    that is being made) and the sizes in bytes.
 
     `leased_bytes` is room that is already freed and only waits for views to be dropped.
     """
@@ -171,6 +173,37 @@ class StorageFullError(TransferQueueError, MemoryError):
     live_bytes: int | None
     leased_bytes: int | None
     free_bytes: int | None
+
+
+class LimitExceededError(TransferQueueError, queue.Full):
+    """A put that its partition's limits do not allow: `partition_id`, `limit` (name of the setting), its value `cap`,
+    what is `there` and what the put would add (`wanted`); for ``max_version_lag`` the oldest and the newest version.
+
+    `never`: no clear and no consumption would make it fit.
+    """
+
+    _declared: ClassVar[Mapping[str, Any]] = {
+        "partition_id": None,
+        "limit": None,
+        "when_exceeded": None,
+        "cap": None,
+        "there": None,
+        "wanted": None,
+        "never": False,
+    }
+    partition_id: str | None
+    limit: str | None
+    when_exceeded: str | None
+    cap: int | None
+    there: int | None
+    wanted: int | None
+    never: bool
+
+
+class LimitTimeoutError(LimitExceededError, TransferTimeoutError):
+    """A `LimitExceededError` after the put waited for `timeout_s` seconds."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {**LimitExceededError._declared, **TransferTimeoutError._declared}
 
 
 class ClosedError(TransferQueueError, RuntimeError):

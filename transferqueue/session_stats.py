@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from transferqueue.partition_limits import PartitionLimits
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Stats:
         rows: counts by state: "total", "ready" (has every field of its partition), "partial", "empty" (no field); and
             "unconsumed": those with data that no task has consumed (reads by key or metadata consume nothing).
         clients: who is attached.
+        limits: partition -> what it may hold and what is there, of the partitions that have limits.
     """
 
     total_bytes: int
@@ -80,6 +84,7 @@ class Stats:
     gets: int
     rows: dict[str, int] = field(default_factory=dict)
     clients: list[ClientStats] = field(default_factory=list)
+    limits: Mapping[str, PartitionLimits] = field(default_factory=dict)
 
 
 _EXPLAINED = "\n".join(f"    {name}: {meaning}." for name, meaning in MEANINGS.items())

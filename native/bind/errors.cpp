@@ -24,6 +24,7 @@ enum class Facts {
   session,    // session
   path,       // path
   timeout,    // missing
+  limit,      // partition_id, limit, when_exceeded, cap, there, wanted, never
 };
 
 struct Mapping {
@@ -35,6 +36,7 @@ struct Mapping {
 constexpr Mapping mappings[] = {
     {ErrorCode::storage_full, "StorageFullError", Facts::figures},
     {ErrorCode::index_full, "StorageFullError", Facts::figures},
+    {ErrorCode::limit_exceeded, "LimitExceededError", Facts::limit},
     {ErrorCode::stale_rows, "StaleMetadataError", Facts::rows},
     {ErrorCode::claim_over, "StaleMetadataError", Facts::none},
     {ErrorCode::key_not_found, "KeyNotFoundError", Facts::keys},
@@ -57,7 +59,11 @@ nb::dict details(const Error& error, Facts facts) {
     case Facts::none:
       break;
     case Facts::figures:
-      result["resource"] = error.code == ErrorCode::index_full ? "index" : "payload";
+      if (error.resource != nullptr) {
+        result["resource"] = error.resource;
+      } else {
+        result["resource"] = error.code == ErrorCode::index_full ? "index" : "payload";
+      }
       for (const auto& [name, value] : error.figures) result[(name + "_bytes").c_str()] = value;
       break;
     case Facts::rows: {
@@ -84,6 +90,20 @@ nb::dict details(const Error& error, Facts facts) {
     case Facts::timeout:
       result["missing"] = first_name(error);
       break;
+    case Facts::limit: {
+      constexpr const char* attributes[] = {"partition_id", "limit", "when_exceeded"};
+      for (std::size_t i = 0; i < error.names.size() && i < 3; ++i) {
+        result[attributes[i]] = nb::str(error.names[i].c_str(), error.names[i].size());
+      }
+      for (const auto& [name, value] : error.figures) {
+        if (name == "never") {
+          result["never"] = value != 0;
+        } else {
+          result[name.c_str()] = value;
+        }
+      }
+      break;
+    }
   }
   return result;
 }

@@ -26,6 +26,7 @@ void bind_publish_result(nb::module_& module) {
   nb::class_<PublishResult>(module, "PublishResult", "What a publication did: the rows in the order they were given.")
       .def_ro("partition_id", &PublishResult::partition_id)
       .def_ro("partition_version", &PublishResult::partition_version)
+      .def_ro("shed_rows", &PublishResult::shed_rows)
       .def_prop_ro("indexes", [](const PublishResult& self) { return to_read_only_array(self.indexes); }, nb::rv_policy::automatic);
   module.def("distinct", &distinct, nb::arg("indexes").noconvert());
 }

@@ -42,6 +42,9 @@ constexpr std::pair<const char*, Counter> counters[] = {
     {"coalesced_bytes", Counter::coalesced_bytes},
     {"spilled_blocks", Counter::spilled_blocks},
     {"spilled_bytes", Counter::spilled_bytes},
+    {"limit_waits", Counter::limit_waits},
+    {"limit_refusals", Counter::limit_refusals},
+    {"shed_rows", Counter::shed_rows},
 };
 constexpr std::pair<const char*, MethodFigure> figures[] = {
     {"calls", MethodFigure::calls},

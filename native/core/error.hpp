@@ -12,6 +12,7 @@ namespace tq {
 enum class ErrorCode {
   storage_full,         // StorageFullError: numbers in `figures` (used live leased free wanted total ...)
   index_full,           // StorageFullError("index")
+  limit_exceeded,       // LimitExceededError: partition, limit and what to do in `names`, numbers in `figures`
   stale_rows,           // StaleMetadataError: `rows` no longer exist
   claim_over,           // StaleMetadataError: the claim lapsed, or was finished
   key_not_found,        // KeyNotFoundError: `names`
@@ -39,6 +40,7 @@ class Error : public std::runtime_error {
   std::vector<std::int64_t> rows;
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::uint64_t>> figures;
+  const char* resource = nullptr;  // what is full, where it is not the one that the code says
 };
 
 }  // namespace tq

@@ -94,7 +94,8 @@ class ConsumptionCalls(ClaimCalls):
         if mode == "insert":
             if batch_size > MAX_ROWS:  # a transaction of that size would hold up every writer of the session
                 raise ValueError(f"batch_size is {batch_size}; at most {MAX_ROWS} rows are inserted at once")
-            indexes = store.publish(partition, count=batch_size).indexes if batch_size else as_indexes([])
+            done = (yield from self._named(timeout, partition, count=batch_size)) if batch_size else None
+            indexes = as_indexes([]) if done is None else done.indexes
             return batch_meta(self.session, partition, indexes, {name: FieldSchema() for name in fields}, ready=False)
         if not task_name:
             raise ValueError("mode='fetch' needs a task_name: rows are marked consumed for that task")

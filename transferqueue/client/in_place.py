@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.aio import asynchronous
 from transferqueue.allocation import Allocation, reserved_nbytes
 from transferqueue.client.core import Indexes, as_indexes, check_keys, check_partition, refuse_duplicate_rows
+from transferqueue.client.limits import NothingPut
 from transferqueue.client.row_meta import new_rows_meta
 from transferqueue.client.writes import WriteCalls, encode_row_tags, metadata_room, schemas_of
 from transferqueue.codec import plan_alloc
 from transferqueue.metadata import BatchMeta, FieldSchema
-from transferqueue.waiting import Steps, blocking
+from transferqueue.waiting import Steps, blocking, run_steps
 
 if TYPE_CHECKING:
     from transferqueue._native import FieldLayout, PublishResult, Reservation
@@ -76,7 +77,17 @@ class InPlaceCalls(WriteCalls):
             raise ValueError(f"alloc needs at least one row and one field, not {rows} and {len(fields)}")
         where.rows = rows
         plan = self._plan(fields, rows)
-        reservation = yield from self._reserve(reserved_nbytes(plan), timeout)
+        where.timeout = timeout
+        where.nbytes = plan.nbytes
+
+        def attempt(left_s: float | None) -> Steps[Reservation]:
+            return self._reserve(reserved_nbytes(plan), left_s)
+
+        # A look at the partition's limits before anything is computed; the commit is held against them, too.
+        reservation = yield from self._within_limits(
+            where.partition, timeout, attempt, nbytes=plan.nbytes, may_drop=False, **where.selector()
+        )
+        assert not isinstance(reservation, NothingPut)
         return Allocation(plan, reservation, where)
 
     def _plan(self, fields: Mapping[Any, Any], rows: int) -> AllocPlan:
@@ -99,12 +110,14 @@ class InPlaceCalls(WriteCalls):
 class _Rows:
     """The rows of one allocation: new ones, those of `keys`, or those of `meta`. See `TargetRows`."""
 
-    __slots__ = ("client", "indexes", "keys", "meta", "partition", "rows")
+    __slots__ = ("client", "indexes", "keys", "meta", "nbytes", "partition", "rows", "timeout")
 
     def __init__(self, client: InPlaceCalls, partition: str) -> None:
         self.client = client
         self.partition = partition
         self.rows = 0
+        self.nbytes = 0
+        self.timeout: float | None = None  # of the commit, too, where limits have it wait
         self.keys: list[str] | None = None
         self.meta: BatchMeta | None = None
         self.indexes: Indexes | None = None  # those of `meta`, which may be changed meanwhile
@@ -116,29 +129,43 @@ class _Rows:
         encoded = encode_row_tags(tags, self.rows)
         if self.keys is not None or encoded:
             metadata_room(self.client._store, self.keys or (), encoded)
-        return self.client._open().publish(
-            self.partition,
-            count=self.rows if self.indexes is None and self.keys is None else 0,
-            indexes=self.indexes,
-            keys=self.keys,
-            reservation=reservation,
-            fields=layouts,
-            tags=encoded,
+        rows = {**self.selector(), "tags": encoded}
+        store = self.client._open()
+
+        def attempt(_left_s: float | None) -> Steps[PublishResult]:
+            return store.publish(self.partition, reservation=reservation, fields=layouts, **rows)
+            yield  # never: the room is there
+
+        steps = self.client._within_limits(
+            self.partition, self.timeout, attempt, nbytes=self.nbytes, may_drop=False, **rows
         )
+        done = run_steps(store, steps)
+        assert not isinstance(done, NothingPut)
+        return done
+
+    def selector(self) -> dict[str, Any]:
+        """Which rows, as the store's calls take it."""
+        if self.indexes is not None:
+            return {"indexes": self.indexes}
+        return {"count": self.rows} if self.keys is None else {"keys": self.keys}
 
     def metadata(self, done: PublishResult, plans: Sequence[BlockPlan], info: Mapping[str, Any], tags: Any) -> Any:
         client, meta = self.client, self.meta
         if self.keys is not None:
-            return client._kv_meta(self.keys, self.partition, as_indexes(done.indexes), info)
+            answer = client._kv_meta(self.keys, self.partition, as_indexes(done.indexes), info)
+            answer._shed_rows = done.shed_rows
+            return answer
         types = _types(plans)
         tagged = tags is not None and any(tags)
         if meta is not None:
+            meta._shed_rows = done.shed_rows
             meta.add_schema(types)
             meta.extra_info.update(info)
             if tagged:
                 meta.custom_meta = client._tags_of(self.partition, as_indexes(meta.index_array))
             return meta
         made = new_rows_meta(client.session, self.partition, done.indexes, types)
+        made._shed_rows = done.shed_rows
         if info:
             made.extra_info = dict(info)
         if tagged:

@@ -128,7 +128,7 @@ class KeyedCalls(InPlaceCalls):
         metadata_room(store, listed, encoded)
         info: dict[str, Any] = {}
         if fields is None:
-            done = store.publish(partition, keys=listed, tags=encoded)
+            done = yield from self._named(timeout, partition, keys=listed, tags=encoded)
         else:
             rows = int(fields.batch_size[0]) if isinstance(fields, TensorDictBase) else 1
             if rows != len(listed):
@@ -143,8 +143,10 @@ class KeyedCalls(InPlaceCalls):
             if plan.layouts:
                 done = yield from self._stored(plan, timeout, partition, keys=listed, tags=encoded)
             else:
-                done = store.publish(partition, keys=listed, tags=encoded)
-        return self._kv_meta(listed, partition, as_indexes(done.indexes), info)
+                done = yield from self._named(timeout, partition, keys=listed, tags=encoded)
+        made = self._kv_meta(listed if len(done.indexes) else [], partition, as_indexes(done.indexes), info)
+        made._shed_rows = done.shed_rows
+        return made
 
     @blocking
     def kv_batch_get(

@@ -8,7 +8,6 @@ import torch
 
 from transferqueue.aio import asynchronous
 from transferqueue.client.core import (
-    ClientCore,
     Indexes,
     as_indexes,
     by_partition,
@@ -17,16 +16,18 @@ from transferqueue.client.core import (
     check_names,
     check_partition,
 )
+from transferqueue.client.limits import LimitCalls
 from transferqueue.client.row_meta import Coverage, meta_of
 from transferqueue.errors import KeyNotFoundError, StaleMetadataError, name_some
 from transferqueue.metadata import BatchMeta
 from transferqueue.session_stats import ClientStats, Stats
 from transferqueue.tag_maps import encode_tags
+from transferqueue.waiting import Steps, blocking
 
 Status = tuple[torch.Tensor | None, torch.Tensor | None]
 
 
-class RowCalls(ClientCore):
+class RowCalls(LimitCalls):
     """Part of `TransferQueueClient`."""
 
     def clear_samples(self, metadata: BatchMeta) -> None:
@@ -76,9 +77,16 @@ class RowCalls(ClientCore):
         _, status = self.get_production_status(data_fields, partition_id)
         return status is not None and bool((status == 1).all())
 
+    @blocking
     def kv_retrieve_meta(
-        self, keys: str | list[str], partition_id: str, create: bool = False, *, missing: str = "raise"
-    ) -> BatchMeta:
+        self,
+        keys: str | list[str],
+        partition_id: str,
+        create: bool = False,
+        *,
+        missing: str = "raise",
+        timeout: float | None = None,
+    ) -> Steps[BatchMeta]:
         """The rows of `keys`, in their order, with the fields that all of them have and their tags as custom_meta.
 
         Args:
@@ -86,13 +94,19 @@ class RowCalls(ClientCore):
             partition_id: their partition.
             create: makes rows for keys that do not exist, without fields.
             missing: "raise", or "skip" to leave out keys that do not exist.
+            timeout: seconds that `create` waits at limits of the partition (default ``put.timeout_s``).
 
         Raises:
+            LimitExceededError: the partition's limits allow no such rows (see `set_limits`).
             KeyNotFoundError: keys that do not exist. PartitionNotFoundError: no such partition.
         """
-        store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
+        self._open()
+        listed, partition = check_keys(keys), check_partition(partition_id)
         while True:
-            found = store.publish(partition, keys=listed).indexes if create else self._find(listed, partition, missing)
+            if create:
+                found = (yield from self._named(timeout, partition, keys=listed)).indexes
+            else:
+                found = self._find(listed, partition, missing)
             try:
                 return self._meta_of_rows(partition, as_indexes(found), None)
             except StaleMetadataError:
@@ -147,11 +161,13 @@ class RowCalls(ClientCore):
             )
             for client in store.clients()
         ]
-        names = Stats.__dataclass_fields__.keys() - {"rows", "clients"}
+        names = Stats.__dataclass_fields__.keys() - {"rows", "clients", "limits"}
+        shown = partitions if partition_id is None else [partition_id]
         return Stats(
             **{name: int(figures.get(name, 0)) for name in names},
-            rows=self._rows_by_state(partitions if partition_id is None else [partition_id]),
+            rows=self._rows_by_state(shown),
             clients=clients,
+            limits={name: self.get_limits(name) for name in shown if self._has_limits(name)},
         )
 
     def trim(self) -> int:

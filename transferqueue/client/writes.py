@@ -20,6 +20,7 @@ from transferqueue.client.core import (
     check_partition,
     refuse_duplicate_rows,
 )
+from transferqueue.client.limits import NothingPut
 from transferqueue.client.reads import ReadCalls
 from transferqueue.client.row_choice import choose_rows
 from transferqueue.client.row_meta import Coverage, batch_meta, new_rows_meta, stored_schema
@@ -71,7 +72,8 @@ class WriteCalls(ReadCalls):
             timeout: seconds to wait for room (default ``put.timeout_s``).
 
         Returns:
-            `metadata`, to which the fields were added, or the metadata of the new rows; ready.
+            `metadata`, to which the fields were added, or the metadata of the new rows; ready. Its `shed_rows`
+            says how many rows limits removed for it (see `set_limits`).
 
         Raises:
             ValueError: neither metadata nor partition_id.
@@ -79,6 +81,7 @@ class WriteCalls(ReadCalls):
                 for new rows only values of the whole batch.
             StaleMetadataError: a row of `metadata` was cleared; nothing is stored.
             StorageFullError: no room within `timeout`; nothing is stored.
+            LimitExceededError: the partition's limits do not allow it (see `set_limits`); nothing is stored.
         """
         self._open()
         batch = checked_batch(data)
@@ -98,7 +101,8 @@ class WriteCalls(ReadCalls):
                 return made
             done = yield from self._stored(plan, timeout, partition, count=rows, tags=encoded)
             made = new_rows_meta(self.session, partition, done.indexes, schemas_of(plan.schemas))
-            if encoded:
+            made._shed_rows = done.shed_rows
+            if encoded and made.size:
                 made.custom_meta = tags
             if plan.batch_info:
                 made.extra_info = dict(plan.batch_info)
@@ -121,7 +125,8 @@ class WriteCalls(ReadCalls):
         if real.size and plan.layouts:
             indexes = as_indexes(real.index_array)
             refuse_duplicate_rows(indexes)
-            yield from self._stored(plan, timeout, target, indexes=indexes, tags=encoded)
+            done = yield from self._stored(plan, timeout, target, indexes=indexes, tags=encoded)
+            metadata._shed_rows = done.shed_rows
         elif real.size and encoded:
             self._store.merge_tags(target, as_indexes(real.index_array), encoded)
         self._add_fields(metadata, real, plan, target)
@@ -131,15 +136,30 @@ class WriteCalls(ReadCalls):
     def _reserved(self, nbytes: int, timeout: float | None = None) -> Steps[Reservation]:
         return (yield from self._reserve(nbytes, timeout))
 
-    def _stored(self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any) -> Steps[PublishResult]:
-        """Room reserved, bytes copied, published on `rows` (see `Store.publish`); on an error nothing is left."""
-        reservation = yield from self._reserve(plan.nbytes, timeout, ahead=True)
-        try:
-            plan.write(reservation)
+    def _stored(
+        self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any
+    ) -> Steps[PublishResult | NothingPut]:
+        """Room reserved, bytes copied, published on `rows` (see `Store.publish`), within the partition's limits; on an
+        error nothing is left."""
+        reservation: Reservation | None = None
+
+        def attempt(left_s: float | None) -> Steps[PublishResult]:
+            nonlocal reservation
+            if reservation is None:
+                reservation = yield from self._reserve(plan.nbytes, left_s, ahead=True)
+                plan.write(reservation)
+            # Where another put was faster since the look at the limits, the bytes stay for the next attempt.
             return self._store.publish(partition, reservation=reservation, fields=plan.layouts, **rows)
+
+        try:
+            done = yield from self._within_limits(partition, timeout, attempt, nbytes=plan.nbytes, **rows)
         except BaseException:
-            give_up(reservation)
+            if reservation is not None:
+                give_up(reservation)
             raise
+        if reservation is not None and isinstance(done, NothingPut):
+            give_up(reservation)
+        return done
 
     def _reserve(self, nbytes: int, timeout: float | None, *, ahead: bool = False) -> Steps[Reservation]:
         until_s = None if timeout is None else deadline(timeout)

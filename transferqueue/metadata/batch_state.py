@@ -34,6 +34,7 @@ class BatchState:
         "_partition_names",
         "_row_shapes",  # field -> RowShapes, only those not in the index
         "_schemas",  # field -> FieldSchema (immutable, shared between batches)
+        "_shed_rows",  # set on the answer to a put only
         "_status",  # int8 [rows], None while every row has _status_fill
         "_status_fill",
         "session",
@@ -50,6 +51,7 @@ class BatchState:
     _partition_names: tuple[str, ...]
     _row_shapes: dict[str, RowShapes]
     _schemas: dict[str, FieldSchema]
+    _shed_rows: int
     _status: NDArray[np.int8] | None
     _status_fill: int
     session: str | None
@@ -58,6 +60,11 @@ class BatchState:
     def size(self) -> int:
         """Number of rows, pads included."""
         return len(self._indexes)
+
+    @property
+    def shed_rows(self) -> int:
+        """Of the answer to a put: rows that limits of the partition removed for it, or of it; not shipped."""
+        return getattr(self, "_shed_rows", 0)
 
     def __len__(self) -> int:
         return len(self._indexes)

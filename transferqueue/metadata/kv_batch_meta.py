@@ -47,6 +47,7 @@ class KVBatchMeta:
     session: str | None = dataclasses.field(default=None, kw_only=True)
 
     _pads: NDArray[np.bool_] | None = dataclasses.field(default=None, init=False)
+    _shed_rows: int = dataclasses.field(default=0, init=False)  # set on the answer to a put
 
     def __post_init__(self) -> None:
         self.keys = checked_keys(self.keys)
@@ -68,6 +69,11 @@ class KVBatchMeta:
     def size(self) -> int:
         """Number of rows, pads included."""
         return len(self.keys)
+
+    @property
+    def shed_rows(self) -> int:
+        """Of the answer to a put: rows that limits of the partition removed for it, or of it; not shipped."""
+        return self._shed_rows
 
     def __len__(self) -> int:
         return len(self.keys)

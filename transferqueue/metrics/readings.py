@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.metrics.catalogue import PREFIX, STORAGE_SIZES
+from transferqueue.partition_limits import PartitionLimits
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -95,12 +96,23 @@ def _read_rows(found: Readings, store: Store) -> None:
             found.add("task_consumed_rows", rows, partition["name"], task)
     for partition in store.partition_stats():
         found.add("partition_live_bytes", partition["live_bytes"], partition["name"])
+        if store.limit_epoch:
+            _read_limits(found, partition["name"], PartitionLimits.of(store.limit_report(partition["name"])))
+
+
+def _read_limits(found: Readings, partition: str, limits: PartitionLimits) -> None:
+    for limit, (held, bound) in limits.held().items():
+        found.add("limit_bound", bound, partition, limit)
+        found.add("limit_held", held, partition, limit)
 
 
 def _read_counters(found: Readings, store: Store) -> None:
     counts = store.counts()
     for name in _COUNTERS:
         found.add(f"{name}_total", counts[name])
+    for name in ("limit_waits", "limit_refusals"):
+        found.add(f"{name}_total", counts[name])
+    found.add("limit_shed_rows_total", counts["shed_rows"])
     for how in ("viewed", "copied"):
         found.add("get_bytes_total", counts[f"get_{how}_bytes"], how)
     for what in ("data", "room"):

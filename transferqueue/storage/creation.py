@@ -33,7 +33,7 @@ _OVERHEAD_BYTES = 2 * _MIB
 def index_bytes(config: Config) -> int:
     """Bytes reserved for the metadata index, which lies in shared memory also when the payload does not."""
     if config.storage.index_size is not None:
-        return max(_MIB, config.storage.index_size)
+        return max(2 * _MIB, config.storage.index_size)  # the smallest that has room for a clear beside anything else
     _, total = free_bytes(SHM_DIRECTORY)
     return min(256 * _MIB, max(16 * _MIB, min(config.storage.size // 16, total // 4)))
 
@@ -67,6 +67,8 @@ def check_room(config: Config) -> None:
                 f"which has {format_size(free)} free of {format_size(total)}. Make it larger (containers: --shm-size), "
                 "set a smaller storage.size, or set storage.dir to a directory for a file-backed store",
                 wanted_bytes=wanted,
+                used_bytes=total - free,
+                leased_bytes=0,
                 free_bytes=free,
                 total_bytes=total,
             )
@@ -148,17 +150,45 @@ def create_session(name: str, config: Config, sources: Mapping[str, str] | None 
         write_description(paths, description, hidden=True)
         write_origin(paths, sources or {})
         store = _formatted_store(paths, config)
-    except BaseException:
+    except BaseException as error:
         remove_quietly(paths, lock)
+        if (full := _as_full(error, config)) is not None:
+            raise full from error
         raise
     try:
+        for pattern, settings in config.limits.rules().items():
+            store.set_limits(pattern, settings)
         write_description(paths, description)
-    except BaseException:
+    except BaseException as error:
         store.close()
         remove_quietly(paths, lock)
+        if (full := _as_full(error, config)) is not None:
+            raise full from error
         raise
     warn_about_overcommit()
     return Attachment(paths, description, lock, store)
+
+
+def _as_full(error: BaseException, config: Config) -> StorageFullError | None:
+    """The error of a file system that filled up after `check_room`, with figures; None for another one."""
+    full = isinstance(error, StorageFullError) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    )
+    if not full:
+        return None
+    free, total = free_bytes(SHM_DIRECTORY)
+    wanted = index_bytes(config) + _OVERHEAD_BYTES + (config.storage.size if config.storage.dir is None else 0)
+    return StorageFullError(
+        f"{SHM_DIRECTORY} filled up while the session was made: {error}. It needs {format_size(wanted)} there, and "
+        f"{format_size(free)} of {format_size(total)} are free. Free room, make it larger (containers: --shm-size), or "
+        "set a smaller storage.size",
+        resource="session",
+        wanted_bytes=wanted,
+        used_bytes=total - free,
+        leased_bytes=0,
+        free_bytes=free,
+        total_bytes=total,
+    )
 
 
 def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 
 namespace tq::index {
@@ -199,12 +200,30 @@ void check_rows(const Txn& txn, const Counters& counters, const Whole& whole, co
   require(partitions == counters.partitions, "partitions");
 }
 
+// What limits are held against is what a look at every row finds.
+void check_flow(const Txn& txn) {
+  for_all(txn, Table::partitions, [&](auto key, auto value) {
+    const Partition partition{key_u32(key, 0), PartitionRecord::parse(value)};
+    const auto record = flow_record(txn, partition);
+    if (!record) return require(!txn.get(Key(Table::flow).u32(partition.id)), "limits of a partition that says it has none");
+    const FlowCount count = count_flow(txn, partition, record->limits);
+    require(record->unconsumed == count.unconsumed, "rows that limits count");
+    std::map<std::int64_t, std::int64_t> versions;
+    Cursor stored(txn, Table::row_versions);
+    for (bool found = stored.seek(Key(Table::row_versions).u32(partition.id)); found && key_u32(stored.tail(), 0) == partition.id;
+         found = stored.next()) {
+      versions[static_cast<std::int64_t>(key_u64(stored.tail(), 4))] = static_cast<std::int64_t>(number(stored.value()));
+    }
+    require(versions == count.versions, "rows by version of the weights");
+  });
+}
+
 // Nothing is kept of a partition that is gone (cleared, its records removed).
 void check_orphans(const Txn& txn) {
   const std::pair<Table, const char*> tables[] = {
       {Table::runs, "rows"},          {Table::rowinfo, "keys and tags"}, {Table::key_rows, "hashes of keys"},
       {Table::doomed_rows, "tombstones"}, {Table::tasks, "a task"},      {Table::consumed, "marks"},
-      {Table::claims, "a claim"},     {Table::partition_fields, "fields"}};
+      {Table::claims, "a claim"}, {Table::row_versions, "versions"},     {Table::partition_fields, "fields"}};
   for (const auto& [table, what] : tables) {
     for_all(txn, table, [&, what = what](auto key, auto) {
       const PartitionId id = key_u32(key, 0);
@@ -236,6 +255,7 @@ void check_index(Env& env, bool strong_hash) {
   check_runs(txn, whole);
   check_blocks(txn, counters, found, whole);
   check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
+  check_flow(txn);
   check_orphans(txn);
 }
 

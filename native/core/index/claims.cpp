@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 #include "core/index/task_records.hpp"
 #include "core/pause.hpp"
@@ -152,8 +153,10 @@ void Index::finish_claim(const std::string& name, const std::string& task, std::
     Found claim = find_claim(txn, name, task, fencing, verdicts);
     if (consumed) {
       // Also of rows that were cleared meanwhile: their numbers are not used again.
+      FlowMarks flow(txn, claim.partition, claim.record.rows);
       change_bitmaps(txn, marks_of(claim.partition.id, claim.task), claim.record.rows,
                      [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+      flow.done();
     }
     txn.erase(claim.key().u64(fencing));
     store_partition(txn, claim.partition);

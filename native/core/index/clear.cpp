@@ -3,18 +3,16 @@
 // A small clear is one transaction. A large one first commits a tombstone (a bitmap of the rows, or the partition's id on
 // the list of doomed partitions and its name gone), after which nobody sees the rows, and then removes their records in
 // batches. What a dead process left of it, `finish_clears` continues.
+#include "core/index/clear_parts.hpp"
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
-namespace {
 
-using namespace index;
+namespace index {
 
-constexpr std::int64_t max_rows_looked_at = 65536;  // of one batch; the records they have are bounded by clear_units
-
-// The parts of `wanted` that exist and are not doomed.
-std::vector<Segment> living(const Txn& txn, const Partition& partition, std::span<const Segment> wanted) {
+std::vector<Segment> living_rows(const Txn& txn, const Partition& partition, std::span<const Segment> wanted) {
   std::vector<Segment> found;
   RunCursor cursor(txn, partition.id);
   DoomedRows doomed(txn, partition);
@@ -30,7 +28,6 @@ std::vector<Segment> living(const Txn& txn, const Partition& partition, std::spa
   return found;
 }
 
-// The front of `segments` whose records number about `units`, and whether that is all. At least one run's part.
 std::vector<Segment> affordable(const Txn& txn, const Partition& partition, std::span<const Segment> segments, std::size_t units,
                                 bool* all) {
   std::vector<Segment> front;
@@ -62,6 +59,14 @@ std::vector<Segment> affordable(const Txn& txn, const Partition& partition, std:
   }
   return front;
 }
+
+}  // namespace index
+
+namespace {
+
+using namespace index;
+
+constexpr std::int64_t max_rows_looked_at = 65536;  // of one batch; the records they have are bounded by clear_units
 
 // Removes up to `budget` records of a table under a partition; true when none is left.
 bool remove_some(WriteTxn& txn, Table table, PartitionId partition, std::size_t& budget, std::size_t records_a_unit) {
@@ -135,9 +140,12 @@ Index::ClearResult Index::clear_rows(const std::string& name, const RowSelector&
     DoomedRows not_these(txn, *partition);
     std::vector<RowIndex> wanted = impl_->find_rows(txn, *partition, rows, not_these);
     std::erase(wanted, -1);
-    const std::vector<Segment> segments = living(txn, *partition, make_segments(wanted, true));
+    const std::vector<Segment> segments = living_rows(txn, *partition, make_segments(wanted, true));
     for (const Segment& segment : segments) cleared.rows += segment.count;
     if (cleared.rows == 0) return cleared;
+    FlowAccount flow(txn, *partition);
+    flow.remove_rows(segments);
+    flow.store();
     bool all = false;
     affordable(txn, *partition, segments, clear_units(txn), &all);
     if (all) {
@@ -234,6 +242,7 @@ std::vector<BlockRef> Index::Impl::remove_doomed_partition(PartitionId id) {
       if (budget == 0) return true;
       const bool empty = remove_some(txn, Table::rowinfo, id, budget, 1) && remove_some(txn, Table::key_rows, id, budget, 16) &&
                          remove_some(txn, Table::consumed, id, budget, 4) && remove_some(txn, Table::claims, id, budget, 1) && remove_some(txn, Table::tasks, id, budget, 1) &&
+                         remove_some(txn, Table::row_versions, id, budget, 16) &&
                          remove_some(txn, Table::doomed_rows, id, budget, 4) &&
                          remove_some(txn, Table::partition_fields, id, budget, 16);
       if (empty) txn.erase(Key(Table::doomed_partitions).u32(id));

@@ -20,4 +20,27 @@ bool wait_for_readers(Env& env, unsigned tries) {
   return true;
 }
 
+Error full_index(Env& env, const Error& error) {
+  std::uint64_t used = 0;
+  {
+    const ReadTxn txn(env);
+    used = txn.used_pages() * env.page_nbytes();
+  }
+  const std::uint64_t total = env.total_pages() * env.page_nbytes();
+  const std::uint64_t kept = reserve_pages(env.total_pages()) * env.page_nbytes();
+  const std::uint64_t free = total > used + kept ? total - used - kept : 0;
+  // LMDB does not say how much more a transaction would have needed that met the end of the map.
+  std::uint64_t wanted = free + 1;
+  for (const auto& [name, value] : error.figures) {
+    if (name == "would_use" && value > used) wanted = value - used;
+  }
+  Error full(ErrorCode::index_full,
+             "the metadata index of the session is full: of " + std::to_string(total) + " bytes " + std::to_string(used) +
+                 " are used, " + std::to_string(kept) + " are kept for clears and " + std::to_string(free) +
+                 " are free; the call needs " + (wanted == free + 1 ? "more" : std::to_string(wanted)) +
+                 ". Clear rows or partitions that are no longer needed, or start the session with a larger storage.index_size");
+  full.figures = {{"used", used}, {"free", free}, {"wanted", wanted}, {"total", total}};
+  return full;
+}
+
 }  // namespace tq::index

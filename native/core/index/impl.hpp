@@ -14,6 +14,7 @@
 #include "core/index/names.hpp"
 #include "core/index/row_check.hpp"
 #include "core/index/runs.hpp"
+#include "core/index/shed.hpp"
 #include "core/index/space.hpp"
 #include "core/index/tombstones.hpp"
 #include "core/index/txn.hpp"
@@ -63,6 +64,10 @@ struct Index::Impl {
   // Removes the records of rows (segments, ascending; those that do not exist are passed over) inside `txn`, the row count
   // of the partition apart. Returns retired blocks.
   std::vector<BlockRef> remove_rows(index::WriteTxn& txn, index::Partition& partition, std::span<const index::Segment> rows);
+  // Makes room within a partition: the oldest rows that no task was given, and nobody has claimed, are cleared inside `txn`.
+  // See shed.hpp.
+  index::Shed shed(index::WriteTxn& txn, index::Partition& partition, index::FlowAccount& flow, const index::ShedOrder& order);
+  std::vector<BlockRef> shed_apart(const std::string& partition, const index::ShedOrder& order, std::uint64_t* rows);
   // Gives `choice.rows` (ascending, as segments) to `take`, which marks or claims them, and stores the task's next version and
   // the sampler's state: iff the version is still the one of the choice and every row is still there for the task.
   using TakeRows = std::function<void(index::WriteTxn& txn, const index::Partition& partition, std::uint64_t task,

@@ -17,6 +17,7 @@
 #include "core/claim_judge.hpp"
 #include "core/error.hpp"
 #include "core/gate.hpp"
+#include "core/index/partition_limits.hpp"
 #include "core/index/saved_session.hpp"
 #include "core/types.hpp"
 
@@ -53,6 +54,7 @@ struct PublishResult {
   std::uint64_t partition_version = 0;
   std::vector<RowIndex> indexes;
   std::vector<BlockRef> retired;  // blocks whose last cell this transaction removed; now listed as retired
+  std::uint64_t shed_rows = 0;    // older rows that made room for it, as the partition's limits say
 };
 
 struct BlockInfo {
@@ -289,6 +291,19 @@ class Index {
                             std::int64_t lease_ns);
   // Removes the claims that are over, and those of `leaving`. Returns the partitions whose rows came back.
   std::vector<std::string> drop_claims(std::optional<OwnerId> leaving = std::nullopt);
+
+  // ---- limits: see partition_limits.hpp ----------------------------------------------------------------------
+  // What `rule` says holds from this commit on for all partitions that `pattern` names, those to come included.
+  void set_limits(const std::string& pattern, const LimitRule& rule);
+  std::vector<std::pair<std::string, LimitRule>> limit_rules();
+  // Of a partition that does not exist: what it would get.
+  LimitReport limit_report(const std::string& partition);
+  // The version that the trainer's weights have now, lower ones included; rows are compared with it and with what puts bring.
+  // Creates the partition. False where no max_version_lag holds: then nothing changes.
+  bool set_weight_version(const std::string& partition, std::int64_t version);
+  // A look before room is reserved: Error(limit_exceeded) when a put of these rows, tags and bytes would be refused by what is
+  // there now. That it says nothing is no promise.
+  void look_at_limits(const std::string& partition, const RowSelector& rows, std::uint64_t nbytes, const std::vector<std::string>& tags);
 
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };

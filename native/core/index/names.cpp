@@ -1,5 +1,7 @@
 #include "core/index/names.hpp"
 
+#include "core/index/flow_account.hpp"
+
 namespace tq::index {
 namespace {
 
@@ -46,6 +48,7 @@ Partition partition_to_write(WriteTxn& txn, const std::string& name) {
   made.record.name = name;
   txn.counters.partitions += 1;
   txn.put(Key(Table::partition_names).name(name), id_value(made.id));
+  apply_rules(txn, made, read_rules(txn));
   store_partition(txn, made);
   return made;
 }

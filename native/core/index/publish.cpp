@@ -1,5 +1,6 @@
 // A put: block, cells, keys and tags become visible in one commit, or nothing does.
 #include "core/index/impl.hpp"
+#include "core/index/limit_check.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -37,6 +38,11 @@ void check_request(const PublishRequest& request) {
   if (request.reservation) check_layouts(request.fields, request.reservation->span.nbytes, row_count(rows));
 }
 
+// More rows must go than one transaction should touch: they go in transactions of their own, and the put begins anew.
+struct MoreToShed {
+  ShedOrder order;
+};
+
 // The parts of one publication; `run` is its transaction's body.
 class Publication {
  public:
@@ -45,6 +51,8 @@ class Publication {
 
   PublishResult run(WriteTxn& txn) {
     Partition partition = partition_to_write(txn, request_.partition);
+    if (partition.record.limited) flow_.emplace(txn, partition);
+    const std::uint64_t bytes_before = partition.record.live_bytes;
     find_rows(txn, partition);
     if (request_.reservation && !take_pending(txn, request_.owner, *request_.reservation)) {
       throw Error(ErrorCode::invalid, "the space reserved for this put is no longer its own: it was abandoned, published or "
@@ -53,6 +61,7 @@ class Publication {
     field_ids(txn, partition.id);
     put_cells(txn, partition);
     put_keys_and_tags(txn, partition);
+    if (flow_) keep_limits(txn, partition, bytes_before);
     txn.counters.puts += 1;
     store_partition(txn, partition);
     result_.partition_id = partition.id;
@@ -167,10 +176,61 @@ class Publication {
     }
     const auto by_row = [](const RowUpdate& a, const RowUpdate& b) { return a.row < b.row; };
     if (!std::is_sorted(updates.begin(), updates.end(), by_row)) std::sort(updates.begin(), updates.end(), by_row);
+    if (flow_) flow_->announce_tags(updates, first_new_);
     RowInfoWriter(txn, partition.id).apply(updates);
     if (keys_ == nullptr) return;
     add_keys(txn, partition.id, *keys_, result_.indexes, first_new_);
     partition.record.keyed_rows += new_rows(txn);
+  }
+
+  // With everything in its place, so that the figures are exact; a throw takes all of it back.
+  void keep_limits(WriteTxn& txn, Partition& partition, std::uint64_t bytes_before) {
+    FlowAccount& flow = *flow_;
+    const PartitionLimits limits = flow.record().limits;
+    Demand demand;
+    demand.new_rows = new_rows(txn);
+    flow.add_rows(demand.new_rows);
+    demand.bytes_before = bytes_before;
+    if (request_.reservation) demand.own_bytes = request_.reservation->span.nbytes;
+    demand.own_oldest = flow.oldest_announced();
+    for (;;) {
+      demand.bytes_after = partition.record.live_bytes;
+      demand.rows_before = flow.record().unconsumed - demand.new_rows;
+      if (demand.own_oldest) {
+        demand.newest_after = flow.record().newest;
+        demand.oldest_after = flow.oldest();
+      }
+      const auto excess = find_excess(limits, demand);
+      if (!excess) break;
+      if (excess->never || limits.when_exceeded != WhenExceeded::shed) throw limit_error(request_.partition, limits, *excess);
+      const ShedOrder order = order_for(txn, partition, *excess);
+      Shed shed = impl_.shed(txn, partition, flow, order);
+      if (shed.more) throw MoreToShed{order};
+      if (shed.rows == 0) throw limit_error(request_.partition, limits, *excess);
+      result_.shed_rows += static_cast<std::uint64_t>(shed.rows);
+      result_.retired.insert(result_.retired.end(), shed.retired.begin(), shed.retired.end());
+    }
+    flow.store();
+  }
+
+  // The rows that must go so that the put fits; of bytes an estimate, and the loop comes back when it was too low.
+  ShedOrder order_for(const Txn& txn, const Partition& partition, const Excess& excess) const {
+    ShedOrder order;
+    order.end = first_new_;
+    order.spared = result_.indexes;
+    std::sort(order.spared.begin(), order.spared.end());
+    const std::string_view limit = excess.limit;
+    order.all_or_none = limit != "max_bytes";
+    if (limit == "max_version_lag") {
+      order.before_version = static_cast<std::int64_t>(excess.wanted - excess.cap);
+      order.rows = rows_before_version(txn, partition.id, *order.before_version);
+      return order;
+    }
+    const std::uint64_t over = excess.there + excess.wanted - excess.cap;
+    const std::uint64_t bytes_a_row = 
+        std::max<std::uint64_t>(1, partition.record.live_bytes / static_cast<std::uint64_t>(std::max<std::int64_t>(1, partition.record.rows)));
+    order.rows = static_cast<std::int64_t>(limit == "max_bytes" ? (over + bytes_a_row - 1) / bytes_a_row : over);
+    return order;
   }
 
   std::int64_t new_rows(const WriteTxn& txn) const { return std::max<std::int64_t>(0, txn.counters.next_row - first_new_); }
@@ -179,6 +239,7 @@ class Publication {
   const PublishRequest& request_;
   const HashedKeys* keys_;
   RowIndex first_new_ = 0;
+  std::optional<FlowAccount> flow_;  // of a partition that has limits
   std::vector<FieldId> ids_;     // in the order of request_.fields
   std::vector<FieldId> fields_;  // ascending
   PublishResult result_;
@@ -195,13 +256,31 @@ PublishResult Index::publish(const PublishRequest& request) {
     check_new_keys(*keys);
   }
   std::vector<FieldId> fields;
-  PublishResult result = impl_->write(Room::put, [&](WriteTxn& txn) {
-    Publication publication(*impl_, request, keys ? &*keys : nullptr);
-    PublishResult published = publication.run(txn);
-    fields = publication.fields();
-    TQ_PAUSE("index.publish.before_commit");
-    return published;
-  });
+  std::uint64_t shed_rows = 0;
+  std::vector<BlockRef> retired;
+  const auto attempt = [&] {
+    return impl_->write(Room::put, [&](WriteTxn& txn) {
+      Publication publication(*impl_, request, keys ? &*keys : nullptr);
+      PublishResult published = publication.run(txn);
+      fields = publication.fields();
+      TQ_PAUSE("index.publish.before_commit");
+      return published;
+    });
+  };
+  PublishResult result;
+  for (;;) {
+    try {
+      result = attempt();
+      break;
+    } catch (const MoreToShed& more) {
+      const std::uint64_t before = shed_rows;
+      const std::vector<BlockRef> gone = impl_->shed_apart(request.partition, more.order, &shed_rows);
+      retired.insert(retired.end(), gone.begin(), gone.end());
+      if (shed_rows == before) continue;  // somebody else was faster
+    }
+  }
+  result.shed_rows += shed_rows;
+  result.retired.insert(result.retired.end(), retired.begin(), retired.end());
   impl_->caches->partition_fields.remember(result.partition_id, fields);
   TQ_PAUSE("index.publish.after_commit");
   return result;

@@ -41,6 +41,7 @@ PartitionRecord PartitionRecord::parse(std::string_view bytes) {
   record.keyed_rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
   record.live_bytes = in.number<std::uint64_t>();
   record.doomed_rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  record.limited = in.number<std::uint8_t>() != 0;
   record.name = in.bytes(in.left());
   return record;
 }
@@ -48,7 +49,8 @@ PartitionRecord PartitionRecord::parse(std::string_view bytes) {
 std::string PartitionRecord::encode() const {
   Writer out;
   out.number(version).number(static_cast<std::uint64_t>(rows)).number(static_cast<std::uint64_t>(keyed_rows));
-  return std::string(out.number(live_bytes).number(static_cast<std::uint64_t>(doomed_rows)).bytes(name).view());
+  out.number(live_bytes).number(static_cast<std::uint64_t>(doomed_rows)).number(static_cast<std::uint8_t>(limited));
+  return std::string(out.bytes(name).view());
 }
 
 BlockRecord BlockRecord::parse(std::string_view bytes) {

@@ -12,7 +12,7 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 5;
+inline constexpr std::uint32_t format_version = 6;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -65,6 +65,7 @@ struct PartitionRecord {
   std::int64_t keyed_rows = 0;   // doomed ones count until their records are removed
   std::uint64_t live_bytes = 0;  // share of its blocks that its cells name
   std::int64_t doomed_rows = 0;  // cleared, their records not yet removed: see tombstones.hpp
+  bool limited = false;          // it has limits: see flow_account.hpp
   std::string name;
 
   static PartitionRecord parse(std::string_view bytes);

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 #include "core/index/saved_check.hpp"
 #include "core/index/task_records.hpp"
@@ -28,7 +29,11 @@ class Replacement {
     make_runs(txn);
     name_rows(txn);
     make_tasks(txn);
-    for (Partition& partition : partitions_) store_partition(txn, partition);
+    for (Partition& partition : partitions_) {
+      // What was loaded may be more than the limits of this session allow: then puts meet them, and the load does not.
+      recount_flow(txn, partition);
+      store_partition(txn, partition);
+    }
     txn.counters.next_row = std::max(txn.counters.next_row, saved_.next_row);
   }
 

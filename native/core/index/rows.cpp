@@ -1,4 +1,5 @@
 // Partitions, and what rows are called: keys, tags, listings.
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 #include "core/index/tag_map.hpp"
 
@@ -119,6 +120,9 @@ std::uint64_t Index::merge_tags(const std::string& name, const std::vector<RowIn
     }
     for (std::size_t i = 0; i < updates.size(); ++i) updates[i].tags = merged[i];
     std::erase_if(updates, [](const RowUpdate& update) { return update.tags.empty(); });
+    FlowAccount flow(txn, *partition);
+    flow.announce_tags(updates, row_limit);
+    flow.store();
     RowInfoWriter(txn, partition->id).apply(updates);
     store_partition(txn, *partition);
     return partition->record.version;

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::uint64_t rounded_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
+constexpr std::uint64_t slot_nbytes = 8;  // of the block table
+
 std::string number_value(std::uint64_t value) {
   Writer out;
   return std::string(out.number(value).view());
@@ -68,12 +70,16 @@ void add_retired(WriteTxn& txn, BlockRef ref, const RetiredRecord& record) {
 
 }  // namespace
 
+std::uint64_t span_nbytes(std::uint64_t nbytes) {
+  // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
+  return std::max(rounded_up(nbytes, nbytes >= page_aligned_from ? page_nbytes : small_nbytes), small_nbytes);
+}
+
 std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred,
                                 Region region) {
   if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
   const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
-  // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
-  nbytes = std::max(rounded_up(nbytes, unit), small_nbytes);
+  nbytes = span_nbytes(nbytes);
   for (const std::uint64_t offset : preferred) {
     const Span wanted{offset, nbytes};
     if (offset % unit != 0) continue;
@@ -126,9 +132,12 @@ std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots) {
     return *slot;
   }
   if (txn.counters.next_slot >= max_slots) {
-    throw Error(ErrorCode::index_full, "all " + std::to_string(max_slots) +
+    Error error(ErrorCode::index_full, "all " + std::to_string(max_slots) +
                                            " blocks that the session can hold are in use; clear rows that are no longer needed, "
                                            "or put more rows at a time (a put is one block)");
+    error.resource = "block table";
+    error.figures = {{"used", max_slots * slot_nbytes}, {"free", 0}, {"wanted", slot_nbytes}, {"total", max_slots * slot_nbytes}};
+    throw error;
   }
   return static_cast<std::uint32_t>(txn.counters.next_slot++);
 }

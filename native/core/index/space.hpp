@@ -21,6 +21,9 @@ inline constexpr std::uint64_t small_nbytes = 64;
 
 enum class Region { memory, spill };
 
+// What a block of so many bytes takes.
+std::uint64_t span_nbytes(std::uint64_t nbytes);
+
 // At the first of the `preferred` offsets where it is free, else best fit, lowest offset among equals. nullopt: no free extent
 // holds it.
 std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {},

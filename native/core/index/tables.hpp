@@ -33,6 +33,9 @@ enum class Table : std::uint8_t {
   key_rows,           // (partition, hash of the key) -> rows
   spill_by_offset,    // as extents_by_offset and extents_by_size, of the spill file: best fit in one region must not walk
   spill_by_size,      //   over the free spans of the other
+  limit_rules,        // name or pattern -> LimitRule
+  flow,               // partition -> FlowRecord; only of partitions that have limits
+  row_versions,       // (partition, version of the weights) -> how many rows that limits count have it
 };
 
 enum class Database : std::uint8_t { space, names, blocks, runs, rowinfo, key_rows };
@@ -51,6 +54,8 @@ constexpr Database database_of(Table table) {
     case Table::pending:
     case Table::retired:
     case Table::partitions:
+    case Table::flow:
+    case Table::row_versions:
       return Database::space;
     case Table::blocks:
       return Database::blocks;

@@ -43,6 +43,13 @@ Entries parse(std::string_view map) {
 
 }  // namespace
 
+std::optional<std::string_view> find_tag(std::string_view map, std::string_view name) {
+  for (const auto& [entry, value] : parse(map)) {
+    if (entry == name) return value;
+  }
+  return std::nullopt;
+}
+
 std::string merge_tag_maps(std::string_view base, std::string_view update) {
   const Entries old = parse(base);
   const Entries fresh = parse(update);

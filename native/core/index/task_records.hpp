@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/index/bitmap.hpp"
 #include "core/index/names.hpp"
@@ -37,6 +38,17 @@ inline std::optional<TaskRecord> task_record(const Txn& txn, PartitionId partiti
   const auto value = txn.get(task_key(partition, task));
   if (!value) return std::nullopt;
   return TaskRecord::parse(*value);
+}
+
+// The numbers of the partition's tasks.
+inline std::vector<std::uint64_t> task_ids(const Txn& txn, PartitionId partition) {
+  std::vector<std::uint64_t> ids;
+  Cursor cursor(txn, Table::tasks);
+  for (bool found = cursor.seek(Key(Table::tasks).u32(partition)); found && key_u32(cursor.tail(), 0) == partition;
+       found = cursor.next()) {
+    ids.push_back(TaskRecord::parse(cursor.value()).id);
+  }
+  return ids;
 }
 
 }  // namespace tq::index

@@ -1,5 +1,6 @@
 // Consumption: which rows a task has been given, and the state of its sampler. The sampler itself runs outside of any
 // transaction, on a snapshot; the commit checks that what it chose still holds.
+#include "core/index/flow_account.hpp"
 #include "core/index/impl.hpp"
 #include "core/index/task_records.hpp"
 
@@ -156,10 +157,11 @@ bool Index::Impl::take_rows(const TaskChoice& choice, const TakeRows& take) {
       }
     }
     if (!record) record = TaskRecord{txn.counters.next_task++, 0, {}};
-    take(txn, *partition, record->id, segments, verdicts);
     record->version += 1;
     record->sampler_state = choice.sampler_state;
+    // Before the rows are taken: what counts as consumed is asked of the tasks on record.
     txn.put(task_key(partition->id, choice.task), record->encode());
+    take(txn, *partition, record->id, segments, verdicts);
     store_partition(txn, *partition);
     return true;
   });
@@ -170,8 +172,10 @@ bool Index::task_commit(const std::string& name, const std::string& task, std::u
                         const std::string& sampler_state) {
   return impl_->take_rows({name, task, task_version, fields, consumed, sampler_state},
                           [](WriteTxn& txn, const Partition& partition, std::uint64_t id, std::span<const Segment> rows, Verdicts&) {
+                            FlowMarks flow(txn, partition, rows);
                             change_bitmaps(txn, marks_of(partition.id, id), rows,
                                            [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+                            flow.done();
                           });
 }
 
@@ -200,6 +204,7 @@ void Index::task_reset(const std::string& name, const std::optional<std::string>
       record.sampler_state.clear();
       txn.put(task_key(partition->id, each), record.encode());
     }
+    recount_flow(txn, *partition);
     store_partition(txn, *partition);
     return true;
   });

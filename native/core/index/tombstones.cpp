@@ -10,6 +10,7 @@ BitmapPlace place_of(PartitionId partition) { return {Table::doomed_rows, partit
 void doom_partition(WriteTxn& txn, const Partition& partition) {
   txn.erase(Key(Table::partition_names).name(partition.record.name));
   txn.erase(Key(Table::partitions).u32(partition.id));
+  if (partition.record.limited) txn.erase(Key(Table::flow).u32(partition.id));
   txn.put(Key(Table::doomed_partitions).u32(partition.id), partition.record.name);
   txn.counters.rows -= partition.record.rows;
   txn.counters.partitions -= 1;

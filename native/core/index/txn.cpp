@@ -156,12 +156,9 @@ void WriteTxn::check_room(Room room) const {
   const std::uint64_t reserve = room == Room::put ? reserve_pages(total) : reserve_pages(total) / 2;
   const std::uint64_t used = used_pages();
   if (used + reserve <= total) return;
-  Error error(ErrorCode::index_full,
-              "the metadata index of the session is full (" + std::to_string(used * env_.page_nbytes()) + " of " +
-                  std::to_string(total * env_.page_nbytes()) + " bytes are used and the rest is kept for clears); clear rows "
-                  "or partitions that are no longer needed, or start the session with a larger index");
-  error.figures = {{"used", used * env_.page_nbytes()}, {"total", total * env_.page_nbytes()}};
-  throw error;
+  Error error(ErrorCode::index_full, "the metadata index of the session is full");
+  error.figures = {{"would_use", used * env_.page_nbytes()}};
+  throw error;  // `write` adds what is there
 }
 
 void WriteTxn::commit(Room room) {

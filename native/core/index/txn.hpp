@@ -103,6 +103,9 @@ class Cursor {
 // records themselves fill the map, or after about 5 s. Outside a transaction.
 bool wait_for_readers(Env& env, unsigned tries);
 
+// The error of a map that is full, with what is there: the figures of the last commit, as the transaction that failed is over.
+Error full_index(Env& env, const Error& error);
+
 // Runs `body(txn)` in a write transaction of its own and commits. Where `wait_for_readers` says so the body runs again: it
 // must start from what it finds in the transaction.
 template <class Body>
@@ -114,7 +117,11 @@ auto write(Env& env, WriteGate& gate, Room room, Body&& body) {
       txn.commit(room);
       return result;
     } catch (const Error& error) {
-      if (error.errno_value != MDB_MAP_FULL || !wait_for_readers(env, tries)) throw;
+      if (error.errno_value == MDB_MAP_FULL && wait_for_readers(env, tries)) continue;
+      // Refusals for another reason (numbers that are used up, the block table) say what they are.
+      const bool map_is_full = error.errno_value == MDB_MAP_FULL || (error.resource == nullptr && !error.figures.empty());
+      if (error.code == ErrorCode::index_full && map_is_full) throw full_index(env, error);
+      throw;
     }
   }
 }

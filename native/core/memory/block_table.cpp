@@ -51,7 +51,8 @@ void BlockTable::ensure(BlockRef block) {
       !back_range(fd_.get(), layout::table_uses_offset + begin * 4, (wanted - begin) * 4, name_)) {
     Error error(ErrorCode::index_full, wanted > max_slots ? "all " + std::to_string(max_slots) + " block slots are in use"
                                                           : "the file system has no room to extend the " + name_);
-    error.figures = {{"used", begin}, {"wanted", wanted}, {"total", max_slots}};
+    error.resource = "block table";
+    error.figures = {{"used", begin * 8}, {"free", 0}, {"wanted", (wanted - begin) * 8}, {"total", std::uint64_t{max_slots} * 8}};
     throw error;
   }
   // Release: whoever sees the mark may touch the words. A race leaves the larger one.

@@ -39,6 +39,7 @@ class ControlSegment {
   layout::RobustLock& spill_lock() noexcept { return at().spill_lock; }
   layout::RobustLock& task_lock(PartitionId id, const std::string& task) noexcept;  // by hash: a collision only serialises
 
+  std::atomic<std::uint32_t>& limit_epoch() noexcept { return at().limit_epoch.value; }  // see Store::limit_epoch
   std::atomic<std::uint64_t>& handovers() noexcept { return at().handovers.value; }
   Counters& counters() noexcept { return counters_; }
 

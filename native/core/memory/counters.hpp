@@ -52,6 +52,9 @@ enum class Counter : std::size_t {
   coalesced_bytes,
   spilled_blocks,  // moved to the spill file
   spilled_bytes,
+  limit_waits,     // puts that waited at a limit of their partition
+  limit_refusals,  // and that failed there
+  shed_rows,       // that made room for others there, or were too old to be put
 };
 enum class MethodFigure : std::size_t { calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes };
 

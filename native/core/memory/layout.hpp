@@ -11,7 +11,7 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 5;
+inline constexpr std::uint32_t layout_version = 6;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
 enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4, spill = 5 };
@@ -81,7 +81,7 @@ inline constexpr std::size_t partition_word_count = 1024;  // by id modulo; a co
 //     64 | payload bytes, step bytes, pid namespace: constant | ended (0, then 1 for ever)
 //    128 | next owner id | 192 | lease hand-overs | 256 | session word
 //    320 | write gate    | 384 | task locks [64] | 4480 | partition words [1024], 4 bytes each
-//   8576 | growth lock   | 8640 | spill lock | 8704 | zero
+//   8576 | growth lock   | 8640 | spill lock | 8704 | limit epoch | 8768 | zero
 //  12288 | counter stripes [64], a page each | 274432 | methods [256], 256 bytes each | 339968 | end
 // The partition words are packed: they are bumped once a commit, which costs far more than a shared line.
 struct ControlLayout {
@@ -98,6 +98,7 @@ struct ControlLayout {
   std::atomic<std::uint32_t> partition_words[partition_word_count];  // futexes
   RobustLock growth_lock;
   RobustLock spill_lock;
+  Line32 limit_epoch;    // how often limits were set; only a hint, the index decides
   CounterStripe stripes[stripe_count];
   MethodLayout methods[method_count];
 };

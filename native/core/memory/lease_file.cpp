@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -57,7 +58,16 @@ bool back_entries(int fd, std::uint32_t first, std::uint32_t count, const std::s
 [[noreturn]] void throw_lease_file_full(const std::string& session, const char* why, std::uint64_t held) {
   Error error(ErrorCode::storage_full, "no further lease for session '" + session + "': " + why + " (" + std::to_string(held) +
                                            " held by this process). Drop views, or read fewer blocks at once");
-  error.figures = {{"leases", held}};
+  error.resource = "lease file";
+  error.figures = {{"used", held * 8}, {"free", 0}, {"wanted", 8}, {"total", std::uint64_t{max_leases} * 8}};
+  throw error;
+}
+
+[[noreturn]] void throw_no_room(const std::string& name, std::uint64_t nbytes) {
+  Error error(ErrorCode::storage_full, "the file system has no room for a " + name + " (" + std::to_string(nbytes) +
+                                           " bytes), which every process of a session needs. Free room in /dev/shm");
+  error.resource = "lease file";
+  error.figures = {{"used", 0}, {"free", 0}, {"wanted", nbytes}, {"total", lease_file_bytes}};
   throw error;
 }
 
@@ -92,7 +102,7 @@ void LeaseFile::File::format(const std::string& session, const File* copy_of) {
   const std::uint32_t n = copy_of == nullptr ? first_lease_step : copy_of->high_water();
   resize_file(fd.get(), lease_file_bytes, name);
   if (!back_range(fd.get(), 0, lease_entries_offset, name) || !back_entries(fd.get(), 0, n, name)) {
-    throw Error(ErrorCode::storage_full, "no room for a " + name);
+    throw_no_room(name, lease_entries_offset + std::uint64_t{n} * 16);
   }
   mapping = SharedMapping(fd.get(), 0, lease_file_bytes, Access::read_write, name);
   auto* header = new (mapping.data()) LeaseFileLayout();
@@ -118,7 +128,12 @@ std::unique_ptr<LeaseFile::File> LeaseFile::File::make(const LeaseFolder& folder
     auto file = std::make_unique<File>();
     file->owner = control.next_owner();
     const std::string temporary = LeaseFolder::temporary_name(file->owner);
-    file->fd = folder.create_locked(temporary);
+    try {
+      file->fd = folder.create_locked(temporary);
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::system || error.errno_value != ENOSPC) throw;
+      throw_no_room(segment_name(SegmentKind::leases, control.session()), lease_entries_offset);
+    }
     try {
       TQ_PAUSE("lease_file.locked");
       file->format(control.session(), copy_of);

@@ -100,6 +100,7 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   }
   TQ_PAUSE("put.after_commit_before_wake");
   wake_partition(*attachment.control, request.partition);
+  if (result.shed_rows > 0) attachment.control->counters().add(Counter::shed_rows, result.shed_rows);
   count_put(attachment.control->counters(), request, result, Clock::now() - asked);
   retire_after_commit(attachment, index, result.retired);
   return result;

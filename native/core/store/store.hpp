@@ -98,6 +98,16 @@ class Store {
   // One commit puts `session` in the place of all rows, its i-th block in blocks[i]. On an error nothing changed.
   void load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks);
 
+  // Limits of partitions: see index.hpp. Whoever waits at them is woken.
+  void set_limits(const std::string& pattern, const LimitRule& rule);
+  std::vector<std::pair<std::string, LimitRule>> limit_rules();
+  LimitReport limit_report(const std::string& partition);
+  bool set_weight_version(const std::string& partition, std::int64_t version);
+  void look_at_limits(const std::string& partition, const RowSelector& rows, std::uint64_t nbytes, const std::vector<std::string>& tags);
+  // Another number after limits were set; 0: never. One load: what was seen of them under an epoch holds while it does. Who
+  // sets limits may die between commit and epoch, so this only spares a look.
+  std::uint32_t limit_epoch() const noexcept;
+
   // nullopt: the session's own word, bumped by every commit.
   std::uint32_t wake_word(const std::optional<std::string>& partition);
   bool wait_word(const std::optional<std::string>& partition, std::uint32_t seen, double timeout_s);

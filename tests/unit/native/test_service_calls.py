@@ -81,6 +81,9 @@ def test_calls_are_counted_with_what_they_took(store: Store) -> None:
         "coalesced_bytes": 0,
         "spilled_blocks": 0,
         "spilled_bytes": 0,
+        "limit_waits": 0,
+        "limit_refusals": 0,
+        "shed_rows": 0,
     }
     latencies = store.latencies()
     assert set(latencies) == {"put", "get", "data_wait", "room_wait", "lock_wait", "lock_hold"}

@@ -68,6 +68,16 @@ def test_stats_shows_sizes_partitions_and_clients(capsys: Any) -> None:
         assert tq.get_data(tq.get_meta(["x"], 0, "train", mode="force_fetch")).batch_size == torch.Size([2])
 
 
+def test_stats_shows_limits_and_what_is_held_of_them(capsys: Any) -> None:
+    with embedded(**{"limits.partitions": {"train*": {"max_unconsumed_rows": 5, "when_exceeded": "shed"}}}) as session:
+        tq.put(TensorDict({"x": torch.zeros(3)}, [3]), partition_id="train_0")
+        shown = rows_of(output(capsys, "stats", "--session", session.name))
+        assert "max_unconsumed_rows 3 of 5 (shed)" in shown["train_0"]
+        assert shown["train*"] == ["max_unconsumed_rows=5, when_exceeded=shed"]
+        assert session.name in output(capsys, "config", "--session", session.name)
+        assert "train*" in output(capsys, "config", "--session", session.name)
+
+
 def test_inspect_lists_rows_keys_fields_and_tags(capsys: Any) -> None:
     with embedded() as session:
         tq.kv_put("first", "train", {"x": torch.tensor(1)}, {"score": 0.5})

@@ -33,6 +33,7 @@ def queries() -> Iterator[str]:
 def test_every_metric_of_the_dashboard_is_exported_and_the_other_way_round() -> None:
     asked = {name for query in queries() for name in re.findall(r"transferqueue_[a-z_]+", query)}
     with embedded(**{"metrics.port": 0}) as session:
+        session.client.set_limits("p", max_bytes="1MiB")
         session.client.put(TensorDict({"x": torch.arange(4)}, [4]), partition_id="p")
         session.client.get_meta(["x"], 2, "p", task_name="train")
         session.client.count_method(

@@ -29,6 +29,7 @@ def test_buckets_are_cumulative_and_end_with_all() -> None:
 
 def test_everything_of_the_catalogue_has_a_value_with_its_labels(session: tq.Session) -> None:
     client = session.client
+    client.set_limits("p", max_bytes="1MiB")
     client.put(TensorDict({"x": torch.arange(4)}, [4]), partition_id="p")
     client.get_meta(["x"], 2, "p", task_name="train")
     client.count_method("m", rows=1, get_s=1, run_s=2, put_s=3, viewed_bytes=4, copied_bytes=5, failed=False)
