@@ -123,12 +123,6 @@ def long_tags(client: tq.TransferQueueClient, number: int) -> None:
     client.kv_put(f"k{number}", "many", None, {"text": "t" * 9000})
 
 
-def retagged_rows(client: tq.TransferQueueClient, number: int) -> None:
-    meta = client.kv_retrieve_meta(["only"], "many", create=True)
-    meta.custom_meta = [{f"tag {number} {'t' * 300}": number}]
-    client.set_custom_meta(meta)
-
-
 def partitions(client: tq.TransferQueueClient, number: int) -> None:
     client.get_meta("x", 1, f"{number} {'p' * 380}", mode="insert")
 
@@ -150,10 +144,10 @@ def tasks(client: tq.TransferQueueClient, number: int) -> None:
 def claims(client: tq.TransferQueueClient, number: int) -> None:
     if number % 500 == 0:
         client.put(TensorDict({"x": torch.zeros(500)}, [500]), partition_id="many", timeout=0)
-    client.claim(f"{number % 7} {'t' * 380}", "many", fields="x", batch_size=1, lease_s=600.0)
+    client.claim(f"{number} {'t' * 380}", "many", fields="x", batch_size=1, lease_s=600.0)
 
 
-KINDS = [many_keys, long_tags, retagged_rows, partitions, small_blocks, many_fields, tasks, claims]
+KINDS = [many_keys, long_tags, partitions, small_blocks, many_fields, tasks, claims]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -169,13 +163,14 @@ def test_index_to_its_refusal_and_cleared_in_that_state(
         assert None not in (full.used_bytes, full.free_bytes, full.wanted_bytes, full.total_bytes)
         assert full.used_bytes + full.free_bytes <= full.total_bytes == 2 * MIB  # type: ignore[operator]
         assert full.wanted_bytes > full.free_bytes  # type: ignore[operator]
-        assert full.used_bytes == store.stats()["index_used_bytes"]
+        # What the refused put had reserved was given back since.
+        assert abs(full.used_bytes - store.stats()["index_used_bytes"]) <= 16 * 4096  # type: ignore[operator]
         store.check()
         return done
 
     first = until_full()
     assert first > 0
-    assert kind is many_keys or client.stats().pending_bytes == 0
+    assert client.stats().pending_bytes == 0
     # What is there can be read, and clears go through: a row at a time, and by partitions.
     partition = client.get_partition_list()[0]
     before = client.stats(partition).rows["total"]
@@ -265,7 +260,7 @@ def test_several_processes_fill_store_and_index_for_long(client: tq.TransferQueu
 # -- a full file system, at each step that takes of it ---------------------------------------------------------------
 
 ON_A_FULL_TMPFS = """
-import errno, json, os, subprocess, sys, torch, transferqueue as tq
+import os, subprocess, sys, torch, transferqueue as tq
 from contextlib import contextmanager
 from tensordict import TensorDict
 from transferqueue.storage import creation
@@ -319,13 +314,15 @@ for leaving in (n * KIB for n in (0, 4, 8, 64, 300, 400, 1024, 2048, 16384, 1708
 creation.check_room = check_room
 print("creation", sorted(steps))
 
-with tq.init(**{"storage.size": "24MiB", "storage.index_size": "16MiB"}) as session:
+options = {"storage.size": "40MiB", "storage.index_size": "16MiB", "metrics.port": 0}
+with tq.init(**options) as session:
     client, store = session.client, session.attachment.store
-    session.service.stop()
     kept = client.put(of_bytes(70_000), partition_id="kept")
+    assert tq.get_metrics_endpoint() is not None
     with filled():
-        # 2. Payload
-        print("payload", refused(lambda: [client.put(of_bytes(MIB), partition_id="p", timeout=0) for _ in range(24)]))
+        # 2. Payload: its first step, of 32 MiB, is backed.
+        print("payload", refused(lambda: [client.put(of_bytes(MIB), partition_id="p", timeout=0) for _ in range(39)]))
+        print("held", client.stats("p").rows["total"])
         store.check()
         # 3. Leases: the first page holds 512.
         views = []
@@ -342,34 +339,23 @@ with tq.init(**{"storage.size": "24MiB", "storage.index_size": "16MiB"}) as sess
         store.reclaim()
         print("table", refused(lambda: [client.put(of_bytes(64), partition_id="p", timeout=0) for _ in range(9000)]))
         store.check()
+        # 6. The address of the metrics: the session goes on without.
+        session.service.stop()
+        session.service.start()
+        print("metrics", tq.get_metrics_endpoint())
         assert client.get_data(kept)["x"].shape == (1, 70_000)
         client.clear_partition("p")
     for _ in range(9000):
         client.put(of_bytes(64), partition_id="p", timeout=0)
     client.clear_partition("p")
-    client.put(of_bytes(20 * MIB), partition_id="p", timeout=0)
+    client.put(of_bytes(39 * MIB), partition_id="p", timeout=0)
     views = [store.resolve("kept", indexes=kept.index_array) for _ in range(600)]
     del views
+    session.service.stop()
+    session.service.start()
+    assert tq.get_metrics_endpoint() is not None
     store.check()
     print("again")
-assert os.listdir("/dev/shm") == []
-
-# 6. The address of the metrics
-with filled(27 * MIB):
-    with tq.init(**{"storage.size": "8MiB", "storage.index_size": "16MiB"}) as session:
-        os.posix_fallocate(os.open("/dev/shm/more", os.O_CREAT | os.O_RDWR), 0, 1)
-        with open("/dev/shm/more", "wb") as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-                    file.flush()
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-        client = session.client
-        print("put", refused(lambda: client.put(of_bytes(9 * MIB), partition_id="p", timeout=0)))
-        os.unlink("/dev/shm/more")
-        client.put(of_bytes(4 * MIB), partition_id="p", timeout=0)
-    tq.close()
 assert os.listdir("/dev/shm") == []
 print("end")
 """
@@ -387,11 +373,12 @@ def test_a_full_file_system_at_each_step_that_takes_of_it() -> None:
     assert done.stdout.splitlines() == [
         "creation ['made', 'session']",
         "payload payload",
+        "held 31",
         "leases lease file",
         "held 512",
         "joiner lease file ",
         "table block table",
+        "metrics None",
         "again",
-        "put payload",
         "end",
     ]

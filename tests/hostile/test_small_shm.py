@@ -65,7 +65,7 @@ assert os.listdir("/dev/shm") == []
 """
 
 
-def test_64_mib_of_shared_memory(tmp_path: object) -> None:
+def test_field_case_74_64_mib_of_shared_memory(tmp_path: object) -> None:
     """In a mount namespace of its own whose /dev/shm is 64 MiB."""
     command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
     probe = subprocess.run([*command, "true"], capture_output=True, check=False)

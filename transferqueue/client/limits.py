@@ -119,7 +119,7 @@ class LimitCalls(ClientCore):
         **rows: Any,
     ) -> Steps[R | NothingPut]:
         """Makes the `attempt` to publish (its argument: seconds left), where limits say so again after what they wait
-        for; while it waits nothing is reserved.
+        for.
 
         Raises:
             LimitExceededError: what it means is in `partition_limits`; `LimitTimeoutError` after waiting.
