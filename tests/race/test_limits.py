@@ -63,11 +63,15 @@ def produce(pipe: Connection, session: str, seed: int, seconds: float) -> None:
         made: tq.BatchMeta | tq.KVBatchMeta
         try:
             if number % 3 == 0:
-                made = client.kv_batch_put([f"{seed}.{number}.{i}" for i in range(rows)], "p", batch(rows), tags)
+                made = client.kv_batch_put(
+                    [f"{seed}.{number}.{i}" for i in range(rows)], "p", batch(rows), tags, timeout=0.2
+                )
             elif number % 3 == 1:
-                made = client.put(batch(rows), partition_id="p", tags=tags)
+                made = client.put(batch(rows), partition_id="p", tags=tags, timeout=0.2)
             else:
-                allocation = client.alloc({"x": ((256,), torch.float32)}, partition_id="p", batch_size=rows)
+                allocation = client.alloc(
+                    {"x": ((256,), torch.float32)}, partition_id="p", batch_size=rows, timeout=0.2
+                )
                 allocation.data["x"].zero_()
                 made = allocation.commit(tags=tags)
         except tq.LimitExceededError:
