@@ -314,11 +314,10 @@ for leaving in (n * KIB for n in (0, 4, 8, 64, 300, 400, 1024, 2048, 16384, 1708
 creation.check_room = check_room
 print("creation", sorted(steps))
 
-options = {"storage.size": "40MiB", "storage.index_size": "16MiB", "metrics.port": 0}
+options = {"storage.size": "40MiB", "storage.index_size": "16MiB"}
 with tq.init(**options) as session:
     client, store = session.client, session.attachment.store
     kept = client.put(of_bytes(70_000), partition_id="kept")
-    assert tq.get_metrics_endpoint() is not None
     with filled():
         # 2. Payload: its first step, of 32 MiB, is backed.
         print("payload", refused(lambda: [client.put(of_bytes(MIB), partition_id="p", timeout=0) for _ in range(39)]))
@@ -339,10 +338,6 @@ with tq.init(**options) as session:
         store.reclaim()
         print("table", refused(lambda: [client.put(of_bytes(64), partition_id="p", timeout=0) for _ in range(9000)]))
         store.check()
-        # 6. The address of the metrics: the session goes on without.
-        session.service.stop()
-        session.service.start()
-        print("metrics", tq.get_metrics_endpoint())
         assert client.get_data(kept)["x"].shape == (1, 70_000)
         client.clear_partition("p")
     for _ in range(9000):
@@ -351,9 +346,6 @@ with tq.init(**options) as session:
     client.put(of_bytes(39 * MIB), partition_id="p", timeout=0)
     views = [store.resolve("kept", indexes=kept.index_array) for _ in range(600)]
     del views
-    session.service.stop()
-    session.service.start()
-    assert tq.get_metrics_endpoint() is not None
     store.check()
     print("again")
 assert os.listdir("/dev/shm") == []
@@ -378,7 +370,6 @@ def test_a_full_file_system_at_each_step_that_takes_of_it() -> None:
         "held 512",
         "joiner lease file ",
         "table block table",
-        "metrics None",
         "again",
         "end",
     ]

@@ -38,7 +38,7 @@ Error full_index(Env& env, const Error& error) {
              "the metadata index of the session is full: of " + std::to_string(total) + " bytes " + std::to_string(used) +
                  " are used, " + std::to_string(kept) + " are kept for clears and " + std::to_string(free) +
                  " are free; the call needs " + (wanted == free + 1 ? "more" : std::to_string(wanted)) +
-                 ". Clear rows or partitions that are no longer needed, or start the session with a larger storage.index_size");
+                 "; clear rows or partitions that are no longer needed, or start the session with a larger storage.index_size");
   full.figures = {{"used", used}, {"free", free}, {"wanted", wanted}, {"total", total}};
   return full;
 }

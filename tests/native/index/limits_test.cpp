@@ -214,7 +214,7 @@ TEST_CASE("limits that are set, changed and taken away count what is there") {
 }
 
 TEST_CASE("a full index says what is there, and what a put would need") {
-  Session session(1u << 20);
+  Session session(2u << 20);
   Index& index = *session.index;
   tq::Error error(ErrorCode::invalid, "");
   for (std::int64_t i = 0;; ++i) {
