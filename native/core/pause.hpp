@@ -23,6 +23,10 @@ enum class PauseAction {
 inline constexpr bool pause_points_compiled = true;
 void pause_point(const char* name);                   // throws what `fail` asks for
 void pause_point_nothrow(const char* name) noexcept;  // for destructors and deleters
+// Called by every thread at every point, armed or not, before anything else: a test that decides which thread takes the next
+// step blocks in it. Null: none. For tests of one process; it must outlive the threads that pass points.
+using PauseHook = void (*)(const char* name);
+void set_pause_hook(PauseHook hook) noexcept;
 #define TQ_PAUSE(name) ::tq::pause_point(name)
 #define TQ_PAUSE_NOTHROW(name) ::tq::pause_point_nothrow(name)
 #else

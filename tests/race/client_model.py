@@ -1,52 +1,30 @@
 """A client beside a model of dicts, driven by hypothesis: whatever the order of calls, both say the same.
 
-Every value follows from (field, row number, version), so a byte of another row, field or version shows. The model has
-what a user knows: rows by index with the version of each of their fields, keys, tags, marks of a consumer, the views
-and allocations in hand.
+The model has what a user knows: rows by index with the version of each of their fields, keys, tags, marks of a
+consumer, claims, and the views and allocations in hand. The calls are made by hands: this process here, several
+processes in `process_model`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
+from tests.race.hand import ElsewhereHand, Hand
+from tests.race.model_rows import FIELDS, Expected
 from tests.race.paused import settled
-from transferqueue import BatchMeta, TransferQueueClient
+from transferqueue import TransferQueueClient
 
 PARTITIONS = ["a", "b"]
 KEYS = ["k0", "k1", "k2", "k3"]
-FIELDS = ["x", "y", "r", "s"]
-WIDTH = 4096  # two rows of x in one piece are viewed, one row is copied
-
-
-def value(name: str, number: int, version: int) -> Any:
-    seed = number * 1009 + version
-    if name == "x":
-        return torch.arange(WIDTH) + seed
-    if name == "y":
-        return torch.tensor([seed, -seed])
-    if name == "r":
-        return torch.full((seed % 5,), float(seed))
-    return f"{number}:{version}"
-
-
-def column(name: str, numbers: list[int], version: int) -> Any:
-    values = [value(name, number, version) for number in numbers]
-    if name == "r":
-        return torch.nested.nested_tensor(values, layout=torch.jagged)
-    return NonTensorStack(*values) if name == "s" else torch.stack(values)
-
-
-def same(name: str, found: Any, number: int, version: int) -> bool:
-    expected = value(name, number, version)
-    return bool(found == expected) if name == "s" else torch.equal(found, expected)
+any_hand, partitions = st.integers(0, 2), st.sampled_from(PARTITIONS)
+some_fields = st.lists(st.sampled_from(FIELDS), min_size=1, unique=True)
 
 
 @dataclass
@@ -60,27 +38,40 @@ class Row:
 
 @dataclass
 class Held:
-    batch: TensorDict
-    expected: list[tuple[int, dict[str, int]]]  # number and versions of each row
+    """Views in a hand."""
+
+    hand: int
+    at: int
     writable: bool
 
 
 @dataclass
 class Open:
-    """An allocation in hand, and what it will store."""
+    """An allocation in a hand, and what it will store."""
 
+    hand: int
+    at: int
     partition: str
-    allocation: Any
     numbers: list[int]
     keys: list[str] | None
     version: int
-    kept: torch.Tensor | None
+
+
+@dataclass
+class Claimed:
+    """A claim that stands."""
+
+    hand: int
+    at: int
+    partition: str
+    rows: list[int]
 
 
 class ClientModel(RuleBasedStateMachine):
-    """`client` is set by the test; each example starts and ends with an empty store."""
+    """`client` and `hands` are set by the test; each example starts and ends with an empty store."""
 
     client: TransferQueueClient
+    hands: Sequence[Hand | ElsewhereHand]
     _task = 0
 
     def __init__(self) -> None:
@@ -89,6 +80,7 @@ class ClientModel(RuleBasedStateMachine):
         self.gone: dict[str, list[int]] = {}
         self.held: list[Held] = []
         self.open: list[Open] = []
+        self.claims: list[Claimed] = []
         self.consumed: dict[str, set[int]] = {}
         self.counter = 0
         # Marks of a cleared partition die with it; another name for each example keeps them apart all the same.
@@ -96,30 +88,33 @@ class ClientModel(RuleBasedStateMachine):
         self.task = f"task {ClientModel._task}"
 
     def teardown(self) -> None:
-        while self.held:  # no name of this frame may keep a view
-            self._look_at(self.held.pop())
-        while self.open:
-            self.open.pop().allocation.abort()
+        for hand in self.hands:
+            hand.do("let_go")
         for partition in self.client.get_partition_list():
             self.client.clear_partition(partition)
         settled(self.client)
-        assert self.client.stats().used_bytes == 0
+        stats = self.client._store.stats()
+        assert (stats["used_bytes"], stats["spilled_bytes"]) == (0, 0)
 
     # -- help ------------------------------------------------------------------------------------------------------
+    def _do(self, hand: int, what: str, *arguments: Any) -> Any:
+        return self.hands[hand % len(self.hands)].do(what, *arguments)
+
     def _next(self) -> int:
         self.counter += 1
         return self.counter
 
+    def _filled(self, data: Any) -> str:
+        """A partition with rows."""
+        return data.draw(  # type: ignore[no-any-return]
+            st.sampled_from([name for name, rows in self.rows.items() if rows]), label="partition"
+        )
+
     def _chosen(self, data: Any, partition: str, least: int = 1) -> list[Row]:
         rows = list(self.rows[partition].values())
         return data.draw(  # type: ignore[no-any-return]
-            st.lists(st.sampled_from(rows), min_size=least, max_size=6, unique_by=lambda row: row.index)
+            st.lists(st.sampled_from(rows), min_size=least, max_size=6, unique_by=lambda row: row.index), label="rows"
         )
-
-    def _meta(self, partition: str, rows: list[Row]) -> BatchMeta:
-        """Metadata of the rows, as a controller would have kept it: it may name rows that are gone."""
-        indexes = [row.index for row in rows]
-        return BatchMeta(indexes, [partition] * len(indexes))
 
     def _store(
         self, partition: str, indexes: list[int], numbers: list[int], keys: list[str] | None = None
@@ -144,47 +139,42 @@ class ClientModel(RuleBasedStateMachine):
             self.gone.setdefault(partition, []).append(row.index)
             self.consumed.get(partition, set()).discard(row.index)
 
-    def _look_at(self, held: Held) -> None:
-        self._compare(held.batch, held.expected)
-
-    @staticmethod
-    def _compare(batch: TensorDict, expected: list[tuple[int, dict[str, int]]]) -> None:
-        assert batch.batch_size == torch.Size([len(expected)])
-        for name in batch.keys():
-            got = batch.get(name)
-            rows = got.unbind(0) if isinstance(got, torch.Tensor) else got.tolist()
-            for found, (number, versions) in zip(rows, expected, strict=True):
-                assert same(name, found, number, versions[name]), (name, number, versions[name])
-
     # -- puts ------------------------------------------------------------------------------------------------------
-    @rule(
-        partition=st.sampled_from(PARTITIONS),
-        count=st.integers(1, 5),
-        names=st.lists(st.sampled_from(FIELDS), min_size=1, unique=True),
-    )
-    def put_new(self, partition: str, count: int, names: list[str]) -> None:
+    @rule(hand=any_hand, partition=partitions, count=st.integers(1, 5), names=some_fields)
+    def put_new(self, hand: int, partition: str, count: int, names: list[str]) -> None:
         version = self._next()
         numbers = [self._next() for _ in range(count)]
-        batch = TensorDict({name: column(name, numbers, version) for name in names}, [count])
-        meta = self.client.put(batch, partition_id=partition)
-        for row in self._store(partition, meta.global_indexes, numbers):
+        indexes = self._do(hand, "put", partition, names, numbers, version)
+        for row in self._store(partition, indexes, numbers):
             row.versions |= dict.fromkeys(names, version)
 
     @rule(
-        partition=st.sampled_from(PARTITIONS),
+        hand=any_hand,
+        partition=partitions,
         keys=st.lists(st.sampled_from(KEYS), min_size=1, unique=True),
         names=st.lists(st.sampled_from(FIELDS), unique=True),
         tagged=st.booleans(),
     )
-    def put_keys(self, partition: str, keys: list[str], names: list[str], tagged: bool) -> None:
+    def put_keys(self, hand: int, partition: str, keys: list[str], names: list[str], tagged: bool) -> None:
         if not names and not tagged:
             return
         version = self._next()
         known = self._key_rows(partition, keys)
         numbers = [row.number if row is not None else self._next() for row in known]
-        batch = TensorDict({name: column(name, numbers, version) for name in names}, [len(keys)]) if names else None
-        self.client.kv_batch_put(keys, partition, batch, [{"t": version}] * len(keys) if tagged else None)
-        indexes = self.client.kv_retrieve_meta(keys, partition).global_indexes
+        indexes = self._do(hand, "put_keys", partition, keys, names, numbers, version, tagged)
+        self._keys_were_put(partition, keys, names, numbers, version, indexes, tagged)
+
+    def _keys_were_put(
+        self,
+        partition: str,
+        keys: list[str],
+        names: list[str],
+        numbers: list[int],
+        version: int,
+        indexes: list[int],
+        tagged: bool,
+    ) -> None:
+        known = self._key_rows(partition, keys)
         for row, old in zip(self._store(partition, indexes, numbers, keys), known, strict=True):
             assert old is None or old is row
             row.versions |= dict.fromkeys(names, version)
@@ -192,40 +182,35 @@ class ClientModel(RuleBasedStateMachine):
                 row.tags["t"] = version
 
     @precondition(lambda self: any(self.rows.values()))
-    @rule(data=st.data(), names=st.lists(st.sampled_from(FIELDS), min_size=1, unique=True), stale=st.booleans())
-    def overwrite(self, data: Any, names: list[str], stale: bool) -> None:
+    @rule(hand=any_hand, data=st.data(), names=some_fields, stale=st.booleans())
+    def overwrite(self, hand: int, data: Any, names: list[str], stale: bool) -> None:
         """`stale`: together with a row that was cleared, which refuses all of it."""
-        partition = data.draw(st.sampled_from([name for name, rows in self.rows.items() if rows]))
+        partition = self._filled(data)
         rows, version = self._chosen(data, partition), self._next()
         gone = self.gone.get(partition, [])
         asked = [*rows, Row(data.draw(st.sampled_from(gone)), 0)] if stale and gone else rows
-        numbers = [row.number for row in asked]
-        batch = TensorDict({name: column(name, numbers, version) for name in names}, [len(asked)])
+        arguments = [row.index for row in asked], names, [row.number for row in asked], version
         if asked is not rows:
             with pytest.raises(tq.StaleMetadataError):
-                self.client.put(batch, metadata=self._meta(partition, asked))
+                self._do(hand, "overwrite", partition, *arguments)
             return
-        self.client.put(batch, metadata=self._meta(partition, rows))
+        self._do(hand, "overwrite", partition, *arguments)
         for row in rows:
             row.versions |= dict.fromkeys(names, version)
 
     # -- in place --------------------------------------------------------------------------------------------------
     @rule(
-        partition=st.sampled_from(PARTITIONS),
+        hand=any_hand,
+        partition=partitions,
         keys=st.none() | st.lists(st.sampled_from(KEYS), min_size=1, unique=True),
         keep=st.booleans(),
     )
-    def allocate(self, partition: str, keys: list[str] | None, keep: bool) -> None:
-        version = self._next()
+    def allocate(self, hand: int, partition: str, keys: list[str] | None, keep: bool) -> None:
+        version, at = self._next(), self._next()
         known = [None, None] if keys is None else self._key_rows(partition, keys)
         numbers = [row.number if row is not None else self._next() for row in known]
-        spec = {"x": ((WIDTH,), torch.int64), "y": ((2,), torch.int64)}
-        rows: dict[str, Any] = {"batch_size": 2} if keys is None else {"keys": keys}
-        allocation = self.client.alloc(spec, partition_id=partition, **rows)
-        for name in spec:
-            allocation.data[name].copy_(column(name, numbers, version))
-        kept = allocation.data["x"] if keep else None
-        self.open.append(Open(partition, allocation, numbers, keys, version, kept))
+        self._do(hand, "alloc", at, partition, keys, numbers, version, keep)
+        self.open.append(Open(hand, at, partition, numbers, keys, version))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), how=st.sampled_from(["commit", "commit", "abort"]))
@@ -237,114 +222,134 @@ class ClientModel(RuleBasedStateMachine):
             if [row.number if row else number for row, number in zip(known, each.numbers, strict=True)] != each.numbers:
                 how = "abort"
         if how == "abort":
-            each.allocation.abort()
-        else:
-            each.allocation.commit()
-            if each.keys is None:
-                indexes = each.allocation.meta.global_indexes
-            else:
-                indexes = self.client.kv_retrieve_meta(each.keys, each.partition).global_indexes
-            for row in self._store(each.partition, indexes, each.numbers, each.keys):
-                row.versions |= {"x": each.version, "y": each.version}
-        if each.kept is not None:
-            each.kept.fill_(-1)
+            self._do(each.hand, "abort", each.at)
+            return
+        indexes = self._do(each.hand, "commit", each.at, each.keys, each.partition)
+        for row in self._store(each.partition, indexes, each.numbers, each.keys):
+            row.versions |= {"x": each.version, "y": each.version}
 
     # -- reading ---------------------------------------------------------------------------------------------------
     @precondition(lambda self: any(self.rows.values()))
-    @rule(data=st.data(), mode=st.sampled_from(["cow", "shared", "copy"]), hold=st.booleans())
-    def get(self, data: Any, mode: str, hold: bool) -> None:
-        partition = data.draw(st.sampled_from([name for name, rows in self.rows.items() if rows]))
+    @rule(
+        hand=any_hand,
+        data=st.data(),
+        names=some_fields,
+        mode=st.sampled_from(["cow", "shared", "copy"]),
+        hold=st.booleans(),
+    )
+    def get(self, hand: int, data: Any, names: list[str], mode: str, hold: bool) -> None:
+        partition = self._filled(data)
         rows = self._chosen(data, partition)
-        names = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, unique=True))
-        meta = self._meta(partition, rows)
+        expected: list[Expected] = [(row.number, dict(row.versions)) for row in rows]
+        at = self._next() if hold else None
+        arguments = partition, [row.index for row in rows], names, mode, expected, at
         if any(name not in row.versions for row in rows for name in names):
             with pytest.raises(tq.FieldNotReadyError):
-                self.client.get_data(meta, fields=names, mode=mode)
+                self._do(hand, "get", *arguments)
             return
-        batch = self.client.get_data(meta, fields=names, mode=mode)
-        expected = [(row.number, dict(row.versions)) for row in rows]
-        self._compare(batch, expected)
-        if hold:
-            self.held.append(Held(batch, expected, mode != "shared"))
+        self._do(hand, "get", *arguments)
+        if at is not None:
+            self.held.append(Held(hand, at, mode != "shared"))
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), action=st.sampled_from(["look", "write", "drop", "keep one field"]))
+    @rule(data=st.data(), action=st.sampled_from(["look", "write", "drop", "keep_one_field"]))
     def use_held(self, data: Any, action: str) -> None:
-        at = data.draw(st.integers(0, len(self.held) - 1))
-        held = self.held[at]
-        self._look_at(held)
-        if action == "write" and held.writable:
-            for name in ("x", "y"):
-                if name in held.batch.keys():
-                    held.batch.get(name).fill_(-7)
-            self.held.pop(at)
-        elif action == "drop":
-            self.held.pop(at)
-        elif action == "keep one field":
-            name = next(iter(held.batch.keys()))
-            held.batch = TensorDict({name: held.batch.get(name)}, held.batch.batch_size)
+        number = data.draw(st.integers(0, len(self.held) - 1))
+        held = self.held[number]
+        self._do(held.hand, "look", held.at)
+        if action == "look" or (action == "write" and not held.writable):
+            return
+        self._do(held.hand, action, held.at)
+        if action != "keep_one_field":
+            self.held.pop(number)
 
     @precondition(lambda self: any(self.gone.values()))
-    @rule(data=st.data())
-    def get_what_was_cleared(self, data: Any) -> None:
+    @rule(hand=any_hand, data=st.data())
+    def get_what_was_cleared(self, hand: int, data: Any) -> None:
         partition = data.draw(st.sampled_from([name for name, indexes in self.gone.items() if indexes]))
         index = data.draw(st.sampled_from(self.gone[partition]))
         with pytest.raises(tq.StaleMetadataError):
-            self.client.get_data(self._meta(partition, [Row(index, 0)]), fields=["x"])
+            self._do(hand, "get", partition, [index], ["x"], "cow", [], None)
 
     # -- rows ------------------------------------------------------------------------------------------------------
     @precondition(lambda self: any(self.rows.values()))
-    @rule(data=st.data())
-    def clear(self, data: Any) -> None:
-        partition = data.draw(st.sampled_from([name for name, rows in self.rows.items() if rows]))
+    @rule(hand=any_hand, data=st.data())
+    def clear(self, hand: int, data: Any) -> None:
+        partition = self._filled(data)
         rows = self._chosen(data, partition)
-        self.client.clear_samples(self._meta(partition, rows))
+        self._do(hand, "clear", partition, [row.index for row in rows])
         self._remove(partition, rows)
 
-    @rule(partition=st.sampled_from(PARTITIONS))
-    def clear_partition(self, partition: str) -> None:
-        self.client.clear_partition(partition)
+    @rule(hand=any_hand, partition=partitions)
+    def clear_partition(self, hand: int, partition: str) -> None:
+        self._do(hand, "clear_partition", partition)
+        self._claims_end(partition)
         if partition in self.rows:
             self._remove(partition, list(self.rows[partition].values()))
             del self.rows[partition]
             self.consumed.pop(partition, None)
 
     @precondition(lambda self: any(self.rows.values()))
-    @rule(data=st.data())
-    def coalesce(self, data: Any) -> None:
-        partition = data.draw(st.sampled_from([name for name, rows in self.rows.items() if rows]))
+    @rule(hand=any_hand, data=st.data())
+    def coalesce(self, hand: int, data: Any) -> None:
+        partition = self._filled(data)
         rows = self._chosen(data, partition)
         names = sorted(set.intersection(*(set(row.versions) for row in rows)))
         if names:
-            self.client.coalesce(self._meta(partition, rows), names)
+            self._do(hand, "coalesce", partition, [row.index for row in rows], names)
 
     @precondition(lambda self: any(self.rows.values()))
-    @rule(data=st.data())
-    def tag(self, data: Any) -> None:
-        partition = data.draw(st.sampled_from([name for name, rows in self.rows.items() if rows]))
+    @rule(hand=any_hand, data=st.data())
+    def tag(self, hand: int, data: Any) -> None:
+        partition = self._filled(data)
         rows, value = self._chosen(data, partition), self._next()
-        meta = self._meta(partition, rows)
-        meta.custom_meta = [{"u": value}] * len(rows)
-        self.client.set_custom_meta(meta)
+        self._do(hand, "tag", partition, [row.index for row in rows], value)
         for row in rows:
             row.tags["u"] = value
 
-    @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
-    def consume(self, partition: str, count: int) -> None:
-        found = self.client.get_meta("x", count, partition, task_name=self.task, polling_mode=True, partial=True)
-        marks = self.consumed.setdefault(partition, set())
+    @rule(hand=any_hand, what=st.sampled_from(["reclaim", "reap", "trim", "spill"]))
+    def keep_house(self, hand: int, what: str) -> None:
+        self._do(hand, "keep_house", what)
+
+    # -- consumption -----------------------------------------------------------------------------------------------
+    def _free(self, partition: str) -> list[int]:
+        """Rows that nobody consumed or claimed, in order."""
+        taken = self.consumed.get(partition, set()).union(
+            *(claim.rows for claim in self.claims if claim.partition == partition)
+        )
         ready = sorted(row.index for row in self.rows.get(partition, {}).values() if "x" in row.versions)
-        assert found.global_indexes == [index for index in ready if index not in marks][:count]
-        marks.update(found.global_indexes)
+        return [index for index in ready if index not in taken]
 
-    @rule(partition=st.sampled_from(PARTITIONS))
-    def reset(self, partition: str) -> None:
-        self.client.reset_consumption(partition, self.task)
+    def _claims_end(self, partition: str) -> None:
+        self.claims = [claim for claim in self.claims if claim.partition != partition]
+
+    @rule(hand=any_hand, partition=partitions, count=st.integers(1, 4))
+    def consume(self, hand: int, partition: str, count: int) -> None:
+        found = self._do(hand, "consume", partition, self.task, count)
+        assert found == self._free(partition)[:count]
+        self.consumed.setdefault(partition, set()).update(found)
+
+    @rule(hand=any_hand, partition=partitions, count=st.integers(1, 4))
+    def claim(self, hand: int, partition: str, count: int) -> None:
+        at = self._next()
+        found = self._do(hand, "claim", at, partition, self.task, count)
+        assert found == self._free(partition)[:count]
+        if found:
+            self.claims.append(Claimed(hand, at, partition, found))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), how=st.sampled_from(["ack", "nack"]))
+    def finish_claim(self, data: Any, how: str) -> None:
+        claim = self.claims.pop(data.draw(st.integers(0, len(self.claims) - 1)))
+        self._do(claim.hand, "finish", claim.at, how)
+        if how == "ack":
+            self.consumed.setdefault(claim.partition, set()).update(claim.rows)
+
+    @rule(hand=any_hand, partition=partitions)
+    def reset(self, hand: int, partition: str) -> None:
+        self._do(hand, "reset", partition, self.task)
+        self._claims_end(partition)
         self.consumed.pop(partition, None)
-
-    @rule(what=st.sampled_from(["reclaim", "reap", "trim"]))
-    def keep_house(self, what: str) -> None:
-        getattr(self.client._store, what)()
 
     # -- always ----------------------------------------------------------------------------------------------------
     @invariant()
@@ -366,5 +371,7 @@ class ClientModel(RuleBasedStateMachine):
             stats[name] for name in ("used_bytes", "pending_bytes", "arena_bytes", "retired_bytes", "free_extent_bytes")
         )
         assert owned == stats["reserved_bytes"]
+        on_disk = ("spilled_bytes", "spill_pending_bytes", "spill_retired_bytes", "spill_free_extent_bytes")
+        assert sum(stats[name] for name in on_disk) == stats["spill_reserved_bytes"]
         assert stats["live_bytes"] <= stats["used_bytes"]
         assert (stats["pending_bytes"] == 0) or self.open

@@ -9,6 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tensordict import TensorDict
 
 from tests.race.client_model import ClientModel
+from tests.race.hand import Hand
 from transferqueue import TransferQueueClient
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
@@ -18,7 +19,7 @@ def run(client: TransferQueueClient, examples: int, steps: int) -> None:
     class Model(ClientModel):
         pass
 
-    Model.client = client
+    Model.client, Model.hands = client, [Hand(client)]
     chosen = settings(max_examples=examples, stateful_step_count=steps, **COMMON)  # type: ignore[arg-type]
     run_state_machine_as_test(Model, settings=chosen)  # type: ignore[no-untyped-call]
 

@@ -46,6 +46,9 @@ Partition partition_to_write(WriteTxn& txn, const std::string& name) {
   Partition made;
   made.id = take_id(txn.counters.next_partition, "partition");
   made.record.name = name;
+  // No version that an earlier partition of this name had: a waiter whose wake-ups died with the clearing and the making
+  // process tells the two apart by it.
+  made.record.version = std::uint64_t{made.id} << 32;
   txn.counters.partitions += 1;
   txn.put(Key(Table::partition_names).name(name), id_value(made.id));
   apply_rules(txn, made, read_rules(txn));

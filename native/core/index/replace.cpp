@@ -46,17 +46,11 @@ class Replacement {
         all.push_back({key_u32(cursor.tail(), 0), PartitionRecord::parse(cursor.value())});
       }
     }
-    for (const Partition& partition : all) {
-      old_versions_[partition.record.name] = partition.record.version;
-      doom_partition(txn, partition);
-    }
+    for (const Partition& partition : all) doom_partition(txn, partition);
   }
 
   void make_partition(WriteTxn& txn, std::size_t number) {
     Partition partition = partition_to_write(txn, saved_.partitions[number]);
-    // Goes on from where the old one was, so that a waiter who saw that version sees another.
-    const auto old = old_versions_.find(partition.record.name);
-    if (old != old_versions_.end()) partition.record.version = old->second;
     for (const std::string& name : saved_.known_fields[number]) {
       txn.put(Key(Table::partition_fields).u32(partition.id).u32(field_id(txn, name)), {});
     }
@@ -172,7 +166,6 @@ class Replacement {
   const std::vector<Reservation>& reservations_;
   OwnerId owner_;
   const std::vector<HashedKeys>& keys_;  // of each partition
-  std::map<std::string, std::uint64_t> old_versions_;
   std::map<std::string, FieldId> field_ids_;
   std::vector<Partition> partitions_;
   std::vector<std::vector<FieldId>> ids_;  // of each block's fields

@@ -34,6 +34,19 @@ bool nothing_left(const std::string& directory) {
 
 }  // namespace
 
+TEST_CASE("a partition that is made again has no version that it had before") {
+  Session session;
+  Index& index = *session.index;
+  put(index, "p", by_key({"a"}), {"x"});
+  put(index, "p", by_key({"b"}), {"x"});
+  const std::uint64_t seen = index.partition_version(*index.find_partition("p"));
+  index.clear_partition("p");
+  for (const char* key : {"a", "b", "c", "d"}) {
+    put(index, "p", by_key({key}), {"x"});
+    CHECK(index.partition_version(*index.find_partition("p")) > seen);
+  }
+}
+
 TEST_CASE("clearing twice, unknown rows, unknown partitions is no error") {
   Session session;
   Index& index = *session.index;
