@@ -446,6 +446,9 @@ def _at_exit() -> None:
     # Not close(): a creator that merely exits leaves the session to the remaining clients; the last one out removes it.
     session, _process.session = _process.session, None
     if session is not None:
+        # A thread or a finalizer that calls on is told so. If it joined anew, as the environment would let it do,
+        # the last other process to leave would find the session in use and not remove it, and we leave no second time.
+        _process.closed_name = session.name
         session._leave(end=False)
 
 
