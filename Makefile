@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak soak-hours lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -27,6 +27,7 @@ help:
 	@echo "make test    everything that must hold (under 12 minutes)"
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
 	@echo "make bench-quick   our own claims in a few rounds (under 2 minutes); make soak: the long crash and chaos runs"
+	@echo "make soak-hours   a GRPO-like load for 2 hours (HOURS=...): memory, mappings, index and latency must stay flat"
 	@echo "make lint    ruff, mypy, pyright; make clean: removes what the targets made"
 
 INSTALLED := $(STAMPS)/installed-$(PYTHON_FILES)
@@ -139,6 +140,11 @@ $(STAMPS)/verl: tests/e2e/verl/requirements.txt | $(INSTALLED)
 
 soak: dev
 	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
+
+# A long run of so many hours; its tables are printed at the end.
+HOURS ?= 2
+soak-hours: dev
+	TQ_LONG_RUN_HOURS=$(HOURS) $(BIN)/python -m pytest tests/soak -q -m soak -k test_hours -s
 
 # The type checkers see the folders as they are installed: one package.
 typing-tree:

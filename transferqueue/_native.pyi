@@ -285,8 +285,17 @@ class Store:
     ) -> PublishResult:
         """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
         when missing; neither: `count` new rows. Makes producer mappings private first."""
-    def move(self, source: Resolved, reservation: Reservation, fields: Sequence[FieldLayout]) -> int:
-        """Compare-and-set publication of a rewritten copy (coalesce). Returns cells moved."""
+    def reserve_headroom(self, nbytes: int) -> Reservation:
+        """Of the room that only moves may take, so that a full store can be compacted. StorageFullError."""
+    def move(
+        self,
+        source: Resolved,
+        reservation: Reservation,
+        fields: Sequence[FieldLayout],
+        *,
+        compaction: bool = False,
+    ) -> int:
+        """Compare-and-set publication of a rewritten copy, counted as coalesced or compacted. Returns cells moved."""
 
     # the whole session
     def save(self) -> SessionSnapshot: ...
@@ -416,6 +425,22 @@ class Store:
         little more) became free; at most 256 MiB a call. `contiguous`: those that leave nbytes free in one piece, the
         least recently used of such. Returns the bytes that became free; 0: no spill file, nothing to move, no room on
         the disk. Raises CorruptSegmentError (the file was cut) or OSError (the disk failed)."""
+    def sparse_blocks(
+        self, after: int = 0, within: tuple[int, int] | None = None
+    ) -> tuple[int, Indexes, list[tuple[str, list[str]]], Indexes, Indexes]:
+        """Published blocks that rows name in part only, and those in the headroom.
+
+        Returns (next, blocks, groups, shapes, ranges). With `within` (offset, nbytes): those that reach into it.
+
+        A bounded number behind the block `after`; `next` is where to go on, 0 at the end. blocks, int64 [b, 6]: ref,
+        offset, nbytes, bytes that rows name (exact; 0 for leased ones), in the headroom, leased. groups: (partition,
+        fields) of cells that can lie in one block. shapes, int64 [s, 2]: block, group. ranges, int64 [r, 3]: shape,
+        first row, rows. Costs one look at the counters while there are none; never a lock."""
+    def cheapest_window(self, nbytes: int) -> tuple[int, int] | None:
+        """(offset, nbytes) of a stretch that could be one free piece of `nbytes`: nothing in it is pending, retired or
+        leased, and what has to leave it is as little as can be and has room outside."""
+    def reserve_within(self, offset: int, nbytes: int) -> list[Reservation]:
+        """What of it is free, at most 512 pieces; not to be written to."""
     def clients(self) -> list[dict[str, Any]]:
         """owner, pid, start_time_s, alive, leases, leased_bytes, pending_bytes, age_s."""
     def leases(self) -> list[dict[str, Any]]:

@@ -76,6 +76,16 @@ def _count(value: Any, name: str) -> int:
     return count
 
 
+def _share(value: Any, name: str) -> float:
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = -1.0
+    if isinstance(value, bool) or not 0 <= share <= 0.75:
+        raise ValueError(f"{name} must be a share from 0 to 0.75, not {value!r}")
+    return share
+
+
 def _optional_flag(value: Any, name: str) -> bool | None:
     return None if value is None or value in ("", "auto") else _flag(value, name)
 
@@ -233,6 +243,13 @@ class ServiceConfig:
         4,
         "rows that a process gathered so often by the same read (1 MiB and more) become one block in the background, "
         "after which reads of them are views, unless that leaves more than a quarter unused; 0: only in coalesce()",
+        of_process=True,
+    )
+    compact_below: float = _key(
+        _share,
+        0.25,
+        "blocks of which rows name less than this share are emptied in the background; at most 0.75; 0: none. A put "
+        "that finds no room does so in any case",
         of_process=True,
     )
 

@@ -47,6 +47,9 @@ MEANINGS = {
     "spill_reserved_bytes": "of it, what disk space was set aside for so far; trim() gives back what is free",
     "spill_free_bytes": "of the total, what further blocks may take if the disk has it",
     "spill_retired_bytes": "on disk and of no row any more; freed when the last view is dropped",
+    "largest_free_extent_bytes": "the largest piece of free memory that is backed; what is not backed yet is one more",
+    "free_extents": "pieces that the backed free memory is in",
+    "headroom_used_bytes": "beyond the total: rows that compaction of a full store set down there until there is room",
     "puts": "by all processes since the session started",
     "gets": "by all processes since the session started",
 }
@@ -80,6 +83,9 @@ class Stats:
     spill_reserved_bytes: int
     spill_free_bytes: int
     spill_retired_bytes: int
+    largest_free_extent_bytes: int
+    free_extents: int
+    headroom_used_bytes: int
     puts: int
     gets: int
     rows: dict[str, int] = field(default_factory=dict)

@@ -56,8 +56,8 @@ PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
 }
 
 std::int64_t move(Store& self, const Resolved& source, PendingBlock& reservation,
-                  const std::vector<FieldLayout>& fields) {
-  return without_gil([&] { return self.move(source, reservation, fields); });
+                  const std::vector<FieldLayout>& fields, bool compaction) {
+  return without_gil([&] { return self.move(source, reservation, fields, compaction); });
 }
 
 std::shared_ptr<Resolved> resolve(Store& self, const nb::str& partition, const std::optional<IndexesArgument>& indexes,
@@ -90,11 +90,13 @@ void bind_store(nb::module_& module) {
       .def("end_session", nogil(&Store::end_session))
       .def_prop_ro("ended", &Store::ended)
       .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none(), nb::arg("ahead") = false)
+      .def("reserve_headroom", nogil(&Store::reserve_headroom), nb::arg("nbytes"))
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),
            nb::arg("exclusive_keys") = false)
-      .def("move", &move, nb::arg("source"), nb::arg("reservation"), nb::arg("fields"))
+      .def("move", &move, nb::arg("source"), nb::arg("reservation"), nb::arg("fields"), nb::kw_only(),
+           nb::arg("compaction") = false)
       .def("resolve", &resolve, nb::arg("partition"), nb::kw_only(),
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("fields") = nb::none(), nb::arg("lease") = true)

@@ -45,6 +45,8 @@ constexpr std::pair<const char*, Counter> counters[] = {
     {"limit_waits", Counter::limit_waits},
     {"limit_refusals", Counter::limit_refusals},
     {"shed_rows", Counter::shed_rows},
+    {"compacted_blocks", Counter::compacted_blocks},
+    {"compacted_bytes", Counter::compacted_bytes},
 };
 constexpr std::pair<const char*, MethodFigure> figures[] = {
     {"calls", MethodFigure::calls},

@@ -1,10 +1,13 @@
 // What the storage service and the statistics ask of the Store.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind/gil.hpp"
 #include "bind/store.hpp"
+#include "bind/tables.hpp"
 #include "bind/text.hpp"
 
 namespace nb = nanobind;
@@ -75,6 +78,56 @@ FactsList partition_stats(Store& self) {
   return nb::borrow<FactsList>(result);
 }
 
+struct BlockRow {
+  std::int64_t ref, offset, nbytes, live_nbytes, headroom, leased;
+};
+struct ShapeRow {
+  std::int64_t block, group;
+};
+struct RangeRow {
+  std::int64_t shape, row, count;
+};
+
+// (where to go on, blocks, groups, shapes, ranges); see _native.pyi.
+using Window = std::pair<std::uint64_t, std::uint64_t>;  // offset, nbytes
+
+using Table = Array2<std::int64_t>;
+using Groups = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::typed<nb::list, nb::str>>>;
+using Found = nb::typed<nb::tuple, int, Table, Groups, Table, Table>;
+
+Found sparse_blocks(Store& self, std::uint64_t after, std::optional<Window> within) {
+  std::optional<Span> window;
+  if (within) window = Span{within->first, within->second};
+  const SparseBlocks found = without_gil([&] { return self.sparse_blocks(BlockRef{after}, window); });
+  std::vector<BlockRow> blocks;
+  for (const SparseBlocks::Block& block : found.blocks) {
+    blocks.push_back({static_cast<std::int64_t>(block.ref.word), static_cast<std::int64_t>(block.span.offset),
+                      static_cast<std::int64_t>(block.span.nbytes), static_cast<std::int64_t>(block.live_bytes), block.headroom,
+                      block.leased});
+  }
+  nb::list groups;
+  for (const SparseBlocks::Group& group : found.groups) {
+    nb::list fields;
+    for (const std::string& name : group.fields) fields.append(to_str(name));
+    groups.append(nb::make_tuple(to_str(group.partition), fields));
+  }
+  std::vector<ShapeRow> shapes;
+  for (const SparseBlocks::Shape& shape : found.shapes) shapes.push_back({shape.block, shape.group});
+  std::vector<RangeRow> ranges;
+  for (const SparseBlocks::Range& range : found.ranges) ranges.push_back({range.shape, range.row, range.count});
+  return nb::borrow<Found>(
+      nb::make_tuple(found.next.word, to_table(blocks), groups, to_table(shapes), to_table(ranges)));
+}
+
+std::optional<Window> cheapest_window(Store& self, std::uint64_t nbytes) {
+  const std::optional<Span> found = without_gil([&] { return self.cheapest_window(nbytes); });
+  return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
+}
+
+std::vector<std::shared_ptr<PendingBlock>> reserve_within(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
+  return without_gil([&] { return self.reserve_within({offset, nbytes}); });
+}
+
 }  // namespace
 
 void bind_store_service(nb::class_<Store>& store) {
@@ -89,6 +142,9 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("stats", &stats)
       .def("partition_stats", &partition_stats)
       .def("check", nogil(&Store::check))
+      .def("sparse_blocks", &sparse_blocks, nb::arg("after") = 0, nb::arg("within") = nb::none())
+      .def("cheapest_window", &cheapest_window, nb::arg("nbytes"))
+      .def("reserve_within", &reserve_within, nb::arg("offset"), nb::arg("nbytes"))
       .def("write_lock_holds", nogil(&Store::write_lock_holds));
 }
 

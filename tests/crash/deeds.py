@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from tests.crash import victims
 from tests.crash.world import World
+from tests.race.deeds import fill_all_room
 from tests.support.versioned_rows import rows
 
 EIGHT = list(range(8))
@@ -167,6 +168,39 @@ def coalesce(world: World, point: str, _: bool) -> None:
     world.verify()
     world.client.clear_samples(meta)
     world.forget_plain(numbers)
+
+
+def compact(world: World, point: str, _: bool) -> None:
+    """Of two blocks little lives."""
+    kept = _sparse(world)
+    world.die(point, victims.compact)
+    world.settle()
+    world.verify()
+    world.client.clear_samples(world.meta_of(kept))
+    world.forget_plain(kept)
+
+
+def compact_full(world: World, point: str, _: bool) -> None:
+    """With no room for the copy but the headroom."""
+    kept = _sparse(world, full=True)
+    world.die(point, victims.compact)
+    world.client.clear_partition("filler")
+    world.settle()
+    world.verify()
+    world.client.clear_samples(world.meta_of(kept))
+    world.forget_plain(kept)
+
+
+def _sparse(world: World, *, full: bool = False) -> list[int]:
+    blocks = [list(range(first, first + 16)) for first in (300, 320)]
+    for numbers in blocks:
+        world.put_plain(numbers)
+    if full:
+        fill_all_room(world.client, 0xEE)
+    gone = [number for numbers in blocks for number in numbers[:5] + numbers[7:]]
+    world.client.clear_samples(world.meta_of(gone))
+    world.forget_plain(gone)
+    return [number for numbers in blocks for number in numbers[5:7]]
 
 
 def read(world: World, point: str, _: bool) -> None:

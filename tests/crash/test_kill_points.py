@@ -66,6 +66,24 @@ ROUNDS = [
         deeds.coalesce,
         [*LEASE, *RESERVE, "put.after_copy", "copy.midway", *PUBLISH, "index.after_commit:1", *SCAN],
     ),
+    # The first lease is that of the look at how much lives; here the old blocks are not leased any more when they go.
+    *rounds(
+        deeds.compact,
+        [
+            *["lease.before_store", *LEASE[:1], "lease.before_store:1", "lease.before_recheck:1", *LEASE[3:]],
+            *[*RESERVE, "put.after_copy", "copy.midway", *PUBLISH, "index.after_commit:1", *FREE],
+        ],
+    ),
+    *rounds(
+        deeds.compact_full,
+        [
+            "put.after_copy",
+            "copy.midway",
+            "index.publish.before_commit",
+            "retire.after_word",
+            "index.free.before_commit",
+        ],
+    ),
     *rounds(deeds.read, [*LEASE, "view.before_map", "copy.midway", *DROP]),
     *rounds(deeds.read_scattered, [*LEASE, "copy.midway:1", "lease.before_release:2"]),
     *rounds(deeds.cleared_then_died, ["write_gate.entered", "index.reserve.before_commit"]),

@@ -15,6 +15,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
+from tests.support import compaction
 from tests.support.versioned_rows import WIDTH, rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient, _native
 
@@ -110,6 +111,11 @@ def clear_partition(client: TransferQueueClient, arm: Arm, partition: str) -> No
 def coalesce(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:
     arm()
     client.coalesce(meta)
+
+
+def compact(client: TransferQueueClient, arm: Arm) -> None:
+    arm()
+    compaction.compact(client)
 
 
 def read(client: TransferQueueClient, arm: Arm, meta: BatchMeta, mode: str) -> None:

@@ -6,6 +6,7 @@ and every byte must be that version's.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import time
@@ -17,6 +18,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 import transferqueue as tq
+from tests.support.compaction import compact
 from tests.support.sessions import in_child
 from tests.support.versioned_rows import WIDTH, rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient, _native
@@ -131,7 +133,8 @@ def coalesce(role: Role) -> None:
 
 def keep_house(role: Role) -> None:
     store = role.client._store
-    role.random.choice([store.reap, store.reclaim, store.reclaim, store.trim])()
+    compaction = functools.partial(compact, role.client)
+    role.random.choice([store.reap, store.reclaim, store.reclaim, store.trim, compaction, compaction])()
     time.sleep(0.005)
 
 

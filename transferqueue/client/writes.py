@@ -28,6 +28,7 @@ from transferqueue.codec import PutPlan, plan_put
 from transferqueue.config import format_size
 from transferqueue.errors import SchemaMismatchError, StorageFullError
 from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
+from transferqueue.service.room_search import RoomSearch
 from transferqueue.tag_maps import encode_tags
 from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
 
@@ -171,14 +172,13 @@ class WriteCalls(ReadCalls):
         began_s = time.monotonic()
         if timeout is None:
             until_s = deadline(self._config.put.timeout_s)
+        search = RoomSearch(self._store, nbytes)
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
             try:
-                reservation = self._store.reserve(nbytes, 0.0, ahead)
+                reservation = search.reserve(ahead)
             except StorageFullError as error:
-                if not _never(error, nbytes) and self._make_room(nbytes):
-                    continue
                 if over or _never(error, nbytes):
                     self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=True)
                     raise
@@ -186,13 +186,6 @@ class WriteCalls(ReadCalls):
                 self._store.count_wait(time.monotonic() - began_s, for_room=True, timed_out=False)
                 return reservation
             yield sleep
-
-    def _make_room(self, nbytes: int) -> bool:
-        """Whether blocks that moved to disk left anything; in one piece where there is enough in pieces."""
-        figures = self._store.stats()
-        if not figures["spill_total_bytes"]:
-            return False
-        return self._store.spill(nbytes, contiguous=figures["free_bytes"] >= nbytes) > 0
 
     def _target(self, metadata: BatchMeta, partition_id: str | None, what: str) -> str:
         """The one partition of metadata that is written to."""

@@ -13,6 +13,7 @@ STORAGE_SIZES = (
     *("total_bytes", "reserved_bytes", "used_bytes", "live_bytes", "free_bytes", "leased_bytes", "pending_bytes"),
     *("arena_bytes", "retired_bytes", "warm_bytes", "huge_bytes", "spilled_bytes"),
     *("spill_total_bytes", "spill_reserved_bytes", "spill_free_bytes", "spill_retired_bytes"),
+    *("largest_free_extent_bytes", "headroom_used_bytes"),
 )
 _RESERVED = "payload that memory was set aside for so far; it grows up to the total"
 
@@ -48,6 +49,7 @@ CATALOGUE = (
         _metric(f"storage_{name}", "gauge", "bytes", _RESERVED if name == "reserved_bytes" else MEANINGS[name])
         for name in STORAGE_SIZES
     ),
+    _metric("storage_free_extents", "gauge", "pieces", MEANINGS["free_extents"]),
     _metric("index_used_bytes", "gauge", "bytes", "metadata index: rows, keys, tags, cells"),
     _metric("index_total_bytes", "gauge", "bytes", "what the metadata index may grow to (storage.index_size)"),
     _metric(
@@ -112,6 +114,8 @@ CATALOGUE = (
     _metric("coalesced_bytes_total", "counter", "bytes", "size of those blocks"),
     _metric("spilled_blocks_total", "counter", "blocks", "moved from memory to the spill file"),
     _metric("spilled_bytes_total", "counter", "bytes", "size of those blocks"),
+    _metric("compacted_blocks_total", "counter", "blocks", "made out of what still lived in sparse ones"),
+    _metric("compacted_bytes_total", "counter", "bytes", "size of those blocks"),
     _metric(
         "bridge_calls_total",
         "counter",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _COUNTERS = (
     *("put_rows", "put_bytes", "get_rows", "reaped_clients", "coalesced_blocks", "coalesced_bytes"),
     *("spilled_blocks", "spilled_bytes"),
+    *("compacted_blocks", "compacted_bytes"),
 )
 _LATENCIES = {
     "put": ("put_seconds", ()),
@@ -74,6 +75,7 @@ def read(store: Store, *, session: str, version: str) -> Readings:
     found.add("session_info", 1, session, version)
     for name in STORAGE_SIZES:
         found.add(f"storage_{name}", figures[name])
+    found.add("storage_free_extents", figures["free_extents"])
     for name in ("index_used_bytes", "index_total_bytes"):
         found.add(name, figures[name])
     for name in ("puts", "gets"):

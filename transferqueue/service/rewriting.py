@@ -1,4 +1,4 @@
-"""Rows that lie scattered over blocks, rewritten into one: what `coalesce` does when asked and `Coalescer` unasked.
+"""Rows rewritten into one block: scattered ones for `coalesce` and `Coalescer`, those of sparse blocks for `Compactor`.
 
 Published by compare-and-set: a cell changes only if it still names what was copied, so whatever a put or a clear did
 meanwhile stands.
@@ -23,18 +23,26 @@ if TYPE_CHECKING:
 class Rewriting:
     """The fields of some resolved rows that a rewriting brings together.
 
+    Args:
+        whole: also the fields that lie in one piece already.
+
     Attributes:
         nbytes: size of the new block; 0 when there is nothing to do.
     """
 
-    def __init__(self, resolved: Resolved, fields: Sequence[str]) -> None:
+    def __init__(self, resolved: Resolved, fields: Sequence[str], *, whole: bool = False) -> None:
         self._resolved = resolved
-        scattered = [number for number in range(len(fields)) if len(resolved.pieces(number)) > 1]
+        scattered = [number for number in range(len(fields)) if len(resolved.pieces(number)) > (0 if whole else 1)]
         self._movable = [(number, field) for number in scattered if (field := _gathered(resolved, number)) is not None]
         self.nbytes = place([field for _, field in self._movable]) if self._movable else 0
 
-    def write(self, store: Store, reservation: Reservation) -> int:
-        """Copies into `reservation` (of `nbytes`) and publishes. Returns how many cells moved; the rest had changed."""
+    def write(self, store: Store, reservation: Reservation, *, compaction: bool = False) -> int:
+        """Copies into `reservation` (of `nbytes`) and publishes. Returns how many cells moved; the rest had changed.
+
+        Args:
+            compaction: counted as such, and the leases are dropped between the two, so that a block that loses its last
+                cell is free at once.
+        """
         for number, field in self._movable:
             writes = field.placed_writes()
             if writes:
@@ -43,7 +51,10 @@ class Rewriting:
                 target = from_dlpack(reservation.writable(field.data_offset, field.data_nbytes))
                 pieces = self._resolved.pieces(number)
                 self._resolved.copy_rows(number, pieces, target.data_ptr(), field.data_nbytes)
-        return store.move(self._resolved, reservation, [field.layout() for _, field in self._movable])
+        if compaction:
+            self._resolved.release()
+        layouts = [field.layout() for _, field in self._movable]
+        return store.move(self._resolved, reservation, layouts, compaction=compaction)
 
 
 def _gathered(resolved: Resolved, number: int) -> EncodedField | None:

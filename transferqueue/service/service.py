@@ -17,6 +17,7 @@ from transferqueue.errors import ClosedError, SessionNotFoundError, TransferQueu
 from transferqueue.logs import get_logger
 from transferqueue.metrics.endpoint import MetricsEndpoint
 from transferqueue.service.coalescer import Coalescer
+from transferqueue.service.compactor import Compactor
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.session_lock import SessionLock
 
@@ -27,6 +28,8 @@ _POPULATE_STEP_BYTES = 64 << 20
 # Making huge pages takes about 2 ms of processor time a MiB, once: a third of a core while there is some to do.
 _HUGE_STEP_BYTES = 16 << 20
 _HUGE_REST_S = 0.1
+# Between two steps of a compaction; none while room is scarce.
+_COMPACT_REST_S = 0.05
 _services: weakref.WeakSet[StorageService] = weakref.WeakSet()
 
 
@@ -44,6 +47,8 @@ class StorageService:
             (config.storage.size // 16 if keep_free is None else keep_free) if config.spill.dir else 0
         )
         self._spilling = False
+        self._compactor = Compactor(store, config.service.compact_below)
+        self._compacting = False
         self._stopping = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -118,6 +123,7 @@ class StorageService:
         if self._left_to_populate_bytes > 0:
             done = self._store.populate(min(_POPULATE_STEP_BYTES, self._left_to_populate_bytes))
             self._left_to_populate_bytes = self._left_to_populate_bytes - done if done else 0
+        self._compacting = self._compactor.tick()
         self._making_huge = self._huge_pages and self._store.make_huge(_HUGE_STEP_BYTES) > 0
         self._spilling = self._keep_free_bytes > 0 and self._spill_ahead() > 0
 
@@ -128,6 +134,8 @@ class StorageService:
     def _rest_s(self) -> float:
         if self._left_to_populate_bytes > 0 or self._spilling:
             return 0.0
+        if self._compacting:
+            return 0.0 if self._compactor.scarce else _COMPACT_REST_S
         return _HUGE_REST_S if self._making_huge else TICK_S
 
     def _run(self, stopping: threading.Event) -> None:

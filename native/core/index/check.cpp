@@ -62,6 +62,7 @@ void check_free(const Txn& txn, Table by_offset_table, Table by_size_table, Regi
 // `found`: the sums of what the tables say, for check_blocks to go on with.
 void check_space(const Txn& txn, Counters& found, Whole& whole) {
   check_free(txn, Table::extents_by_offset, Table::extents_by_size, found, whole);
+  found.free_extents = whole.spans.size();
   check_free(txn, Table::spill_by_offset, Table::spill_by_size, found.spill, whole);
   for_all(txn, Table::pending, [&](auto key, auto value) {
     const Span span{key_u64(key, 8), number(value)};
@@ -131,8 +132,16 @@ void check_blocks(const Txn& txn, const Counters& counters, Counters& found, Who
   for_all(txn, Table::partitions, [&](auto key, auto value) {
     require(PartitionRecord::parse(value).live_bytes == live_of[key_u32(key, 0)], "live bytes of a partition");
   });
+  std::uint64_t headroom = 0;
+  std::uint64_t headroom_end = 0;
   for (const auto& [offset, nbytes] : whole.spans) {
     const Span span{offset, nbytes};
+    if (in_headroom(counters, span)) {
+      require(offset - counters.headroom_begin >= headroom_end, "overlapping spans of the headroom");
+      headroom_end = offset - counters.headroom_begin + nbytes;
+      headroom += nbytes;
+      continue;
+    }
     std::uint64_t& end = found.region(span).reserved_bytes;
     require(offset == end + (span.spilled() ? spill_base : 0), "a hole or an overlap of spans at " + std::to_string(offset));
     end += nbytes;
@@ -140,6 +149,9 @@ void check_blocks(const Txn& txn, const Counters& counters, Counters& found, Who
   check_region(found, counters, "");
   check_region(found.spill, counters.spill, " of the spill file");
   require(found.ahead_bytes == counters.ahead_bytes, "bytes reserved ahead");
+  require(found.free_extents == counters.free_extents, "number of free extents");
+  require(headroom == counters.headroom_taken && headroom_end <= counters.headroom_end && counters.headroom_end <= counters.headroom_bytes,
+          "bytes of the headroom");
   require(whole.slots.size() == counters.next_slot && (whole.slots.empty() || *whole.slots.rbegin() < counters.next_slot),
           "slots that nobody has");
 }

@@ -23,7 +23,7 @@ Format read_format(Env& env) {
 }  // namespace
 
 void Index::create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes, std::uint32_t max_slots,
-                   std::uint64_t spill_bytes) {
+                   std::uint64_t spill_bytes, Span headroom) {
   if (max_slots == 0 || max_slots > 1u << BlockRef::slot_bits) {
     throw Error(ErrorCode::invalid, "a session with " + std::to_string(max_slots) + " blocks; it holds 1 to " +
                                         std::to_string(1u << BlockRef::slot_bits));
@@ -37,7 +37,7 @@ void Index::create(const std::string& directory, std::uint64_t index_bytes, std:
   }
   Env::format(directory, index_bytes);
   const std::shared_ptr<Env> env = Env::open(directory);
-  first_write(*env, format);
+  first_write(*env, format, headroom);
 }
 
 Index::Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge) {

@@ -19,6 +19,7 @@
 #include "core/gate.hpp"
 #include "core/index/partition_limits.hpp"
 #include "core/index/saved_session.hpp"
+#include "core/index/sparse_blocks.hpp"
 #include "core/types.hpp"
 
 namespace tq {
@@ -130,6 +131,8 @@ struct IndexStats {
   std::uint64_t free_bytes = 0;      // free spans below the reserved end
   std::uint64_t reserved_bytes = 0;  // end of the part of the segment that is backed
   std::uint64_t largest_free = 0;
+  std::uint64_t free_extents = 0;
+  std::uint64_t headroom_taken = 0;  // in used, pending or retired, and not in reserved
   std::uint64_t index_used_bytes = 0;
   std::uint64_t index_total_bytes = 0;
   std::int64_t rows = 0;
@@ -150,8 +153,9 @@ class Index {
  public:
   // `directory` exists. `create` formats an empty index of `index_bytes` (preallocated; a full tmpfs is an error here).
   // `max_slots`: words of the block table; a session holds that many blocks. `spill_bytes`: of the spill file; 0: there is none.
+  // `headroom`: see reserve_headroom.
   static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes,
-                     std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0);
+                     std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0, Span headroom = {});
   Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge);
   ~Index();
   Index(const Index&) = delete;
@@ -165,6 +169,8 @@ class Index {
   // else to 64. `preferred`: offsets that are taken instead, the first that is free. nullopt: no free span is large enough
   // (the caller grows the segment, reclaims, waits or gives up).
   std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner, std::span<const std::uint64_t> preferred = {});
+  // Of the room behind the payload, for rows that move so that their blocks become free. nullopt: it has none as large.
+  std::optional<Reservation> reserve_headroom(std::uint64_t nbytes, OwnerId owner);
   // Up to `count` reservations of `nbytes` side by side, all ahead of their use; fewer when together they are more than
   // a 256th of the free bytes, none where one has no room. One transaction.
   std::vector<Reservation> reserve_ahead(std::uint64_t nbytes, OwnerId owner, std::size_t count);
@@ -213,6 +219,16 @@ class Index {
   struct MoveResult { std::int64_t moved = 0; std::vector<BlockRef> retired; };
   MoveResult publish_moved(const Resolution& source, const Reservation& reservation, OwnerId owner,
                            const std::vector<FieldLayout>& fields);
+
+  // Blocks that rows name in part only, or those that reach into `within`; behind `after`, a bounded number of them. Their sizes and
+  // leases are for Store to say.
+  // Costs one look at the counters while there are none.
+  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt);
+  // A stretch of the payload of at least `nbytes` without anything pending, retired or of `leased`, of which least has to move
+  // for all of it to be free, and no more than there is room for outside. nullopt: there is none.
+  std::optional<Span> cheapest_window(std::uint64_t nbytes, const std::vector<BlockRef>& leased);
+  // What of the window is free, up to 512 pieces of it.
+  std::vector<Reservation> reserve_within(Span window, OwnerId owner);
 
   // Removes rows (unknown ones ignored). Atomic to readers. Returns retired blocks.
   struct ClearResult { bool partition_found = false; std::int64_t rows = 0; std::vector<BlockRef> retired; };

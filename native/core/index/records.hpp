@@ -12,7 +12,7 @@
 namespace tq::index {
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 6;
+inline constexpr std::uint32_t format_version = 7;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -50,6 +50,12 @@ struct Counters : RegionBytes {
   std::uint64_t ahead_bytes = 0;  // pending, but for small puts to come: not in pending_bytes
   std::uint64_t next_claim = 1;   // the fencing number of the next claim
   RegionBytes spill;
+  std::uint64_t free_extents = 0;
+  // Room behind the payload that only compaction takes (space.hpp). [begin, begin + bytes) does not change.
+  std::uint64_t headroom_begin = 0;
+  std::uint64_t headroom_bytes = 0;
+  std::uint64_t headroom_taken = 0;  // of it, pending, published or retired: counted there, too
+  std::uint64_t headroom_end = 0;    // of it, handed out since it was last empty
 
   RegionBytes& region(const Span& span) { return span.spilled() ? spill : *this; }
   static Counters parse(std::string_view bytes);
@@ -57,7 +63,7 @@ struct Counters : RegionBytes {
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
-static_assert(sizeof(Counters) == 23 * 8);
+static_assert(sizeof(Counters) == 28 * 8);
 
 struct PartitionRecord {
   std::uint64_t version = 0;

@@ -21,6 +21,16 @@ std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner,
   });
 }
 
+std::optional<Reservation> Index::reserve_headroom(std::uint64_t nbytes, OwnerId owner) {
+  return impl_->write(Room::put, [&](WriteTxn& txn) -> std::optional<Reservation> {
+    const auto span = take_headroom(txn, nbytes);
+    if (!span) return std::nullopt;
+    const Reservation reservation{*span, BlockRef::make(txn.counters.next_generation++, take_slot(txn, impl_->format.max_slots))};
+    add_pending(txn, owner, reservation);
+    return reservation;
+  });
+}
+
 std::vector<Reservation> Index::reserve_ahead(std::uint64_t nbytes, OwnerId owner, std::size_t count) {
   return impl_->write(Room::put, [&](WriteTxn& txn) {
     const std::uint64_t affordable = txn.counters.free_bytes / 256 / std::max<std::uint64_t>(nbytes, 1);

@@ -21,11 +21,13 @@ void add_free(WriteTxn& txn, Span span) {
   if (span.nbytes == 0) return;
   txn.put(Key(by_offset(span.spilled())).u64(span.offset), number_value(span.nbytes));
   txn.put(Key(by_size(span.spilled())).u64(span.nbytes).u64(span.offset), {});
+  if (!span.spilled()) ++txn.counters.free_extents;
 }
 
 void remove_free(WriteTxn& txn, Span span) {
   txn.erase(Key(by_offset(span.spilled())).u64(span.offset));
   txn.erase(Key(by_size(span.spilled())).u64(span.nbytes).u64(span.offset));
+  if (!span.spilled()) --txn.counters.free_extents;
 }
 
 Span free_span(const Cursor& cursor) { return {key_u64(cursor.tail(), 0), Reader(cursor.value()).number<std::uint64_t>()}; }
@@ -95,8 +97,31 @@ std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<c
   return taken;
 }
 
+void take_span(WriteTxn& txn, Span span) {
+  const auto free = free_around(txn, span);
+  if (!free) corrupt("bytes that are not free are taken");
+  cut_out(txn, *free, span);
+}
+
+std::optional<Span> take_headroom(WriteTxn& txn, std::uint64_t nbytes) {
+  Counters& counters = txn.counters;
+  if (nbytes > counters.headroom_bytes) return std::nullopt;
+  nbytes = std::max(rounded_up(nbytes, page_nbytes), page_nbytes);
+  if (nbytes > counters.headroom_bytes - counters.headroom_end) return std::nullopt;
+  const Span taken{counters.headroom_begin + counters.headroom_end, nbytes};
+  counters.headroom_end += nbytes;
+  counters.headroom_taken += nbytes;
+  return taken;
+}
+
 void give_extent(WriteTxn& txn, Span span) {
   if (span.nbytes == 0) return;
+  if (in_headroom(txn.counters, span)) {
+    if (span.nbytes > txn.counters.headroom_taken) corrupt("more headroom is given back than was taken");
+    txn.counters.headroom_taken -= span.nbytes;
+    if (txn.counters.headroom_taken == 0) txn.counters.headroom_end = 0;
+    return;
+  }
   txn.counters.region(span).free_bytes += span.nbytes;
   std::optional<Span> right;
   std::optional<Span> left;

@@ -1,7 +1,12 @@
 // Who has which bytes of the payload segment and of the spill file: free extents, pending reservations, published blocks,
 // retired blocks. Everything here runs inside the caller's write transaction; at every commit
-//   free + pending + ahead + used (published) + retired = reserved,   byte for byte, in each of the two regions.
+//   free + pending + ahead + used (published) + retired = reserved,   byte for byte, in each of the two regions
+// (in memory: = reserved + headroom taken).
 // A span's offset says which region it is of (types.hpp); free spans have tables of their own a region, all else is shared.
+//
+// The headroom is room behind the payload that no put gets: a store that is full to its last byte can still move the few living
+// rows of its sparse blocks. It is handed out from front to back, and anew once all of it came back; what moved there
+// moves on as soon as there is other room.
 #pragma once
 
 #include <optional>
@@ -28,6 +33,13 @@ std::uint64_t span_nbytes(std::uint64_t nbytes);
 // holds it.
 std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {},
                                 Region region = Region::memory);
+// Exactly these bytes of memory, which lie in one free extent.
+void take_span(WriteTxn& txn, Span span);
+// The front of what is left of the headroom; nullopt when that is less.
+std::optional<Span> take_headroom(WriteTxn& txn, std::uint64_t nbytes);
+inline bool in_headroom(const Counters& counters, Span span) {
+  return span.offset >= counters.headroom_begin && span.offset - counters.headroom_begin < counters.headroom_bytes;
+}
 // Joined with free neighbours. Overlap with a free extent is Error(corrupt): somebody freed a span twice.
 void give_extent(WriteTxn& txn, Span span);
 

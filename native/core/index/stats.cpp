@@ -32,6 +32,8 @@ IndexStats Index::stats() {
   stats.puts = counters.puts;
   stats.rows = counters.rows;
   stats.partitions = counters.partitions;
+  stats.free_extents = counters.free_extents;
+  stats.headroom_taken = counters.headroom_taken;
   stats.largest_free = largest(txn, Table::extents_by_size);
   stats.spill_total_bytes = impl_->format.spill_bytes;
   if (stats.spill_total_bytes > 0) {

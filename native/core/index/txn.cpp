@@ -95,7 +95,7 @@ WriteTxn::WriteTxn(Env& env, WriteGate& gate) : Txn(env), entered_(gate) {
   }
 }
 
-void first_write(Env& env, const Format& format) {
+void first_write(Env& env, const Format& format, Span headroom) {
   MDB_txn* txn = nullptr;
   check(mdb_txn_begin(env.raw(), nullptr, 0, &txn), "create the index");
   const auto put = [&](Table table, std::string_view value) {
@@ -107,6 +107,8 @@ void first_write(Env& env, const Format& format) {
   const std::string bytes = format.encode();
   int rc = put(Table::format, bytes);
   Counters counters;
+  counters.headroom_begin = headroom.offset;
+  counters.headroom_bytes = headroom.nbytes;
   // Above those of any session of that name before: a claim that outlived it must not fit a claim of this one.
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);

@@ -64,7 +64,7 @@ class WriteTxn : public Txn {
 };
 
 // Writes the first records of a fresh index: the format and the counters.
-void first_write(Env& env, const Format& format);
+void first_write(Env& env, const Format& format, Span headroom);
 
 // Pages that only clears may use, and how many records a transaction that clears may touch, given the pages that are free
 // now: at least so many that a clear fits into the reserve. See txn.cpp.

@@ -55,6 +55,8 @@ enum class Counter : std::size_t {
   limit_waits,     // puts that waited at a limit of their partition
   limit_refusals,  // and that failed there
   shed_rows,       // that made room for others there, or were too old to be put
+  compacted_blocks,  // made by compaction, out of what still lived in others
+  compacted_bytes,
 };
 enum class MethodFigure : std::size_t { calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes };
 

@@ -21,10 +21,11 @@ std::uint64_t up_to(std::uint64_t value, std::uint64_t unit) { return down_to(va
 
 }  // namespace
 
-DataRegion::DataRegion(std::string name, int fd, std::uint64_t file_bytes, std::uint64_t base)
+DataRegion::DataRegion(std::string name, int fd, std::uint64_t file_bytes, std::uint64_t base, std::uint64_t tail_bytes)
     : name_(std::move(name)),
       fd_(FileDescriptor::duplicate(fd)),
-      size_bytes_(file_bytes - payload_data_offset),
+      tail_bytes_(tail_bytes),
+      size_bytes_(file_bytes - payload_data_offset - tail_bytes),
       base_(base),
       kept_(std::make_unique<KeptMappings>(size_bytes_)),
       kept_shared_(std::make_unique<KeptMappings>(size_bytes_)),
@@ -56,7 +57,8 @@ std::uint64_t DataRegion::grow(std::uint64_t end) {
 }
 
 void DataRegion::check(Span span) const {
-  if (span.offset < base_ || span.offset - base_ > size_bytes_ || span.nbytes > size_bytes_ - (span.offset - base_)) {
+  const std::uint64_t end = size_bytes_ + tail_bytes_;
+  if (span.offset < base_ || span.offset - base_ > end || span.nbytes > end - (span.offset - base_)) {
     throw Error(ErrorCode::invalid, "bytes [" + std::to_string(span.offset) + ", + " + std::to_string(span.nbytes) +
                                         ") are not in the " + name_ + " of " + std::to_string(size_bytes_) + " bytes");
   }
@@ -82,7 +84,7 @@ DataRegion::FileRange DataRegion::huge_pages_around(Span span) const {
   const std::uint64_t unit = huge_pages::nbytes();
   if (unit == 0 || span.nbytes < unit) return pages;
   const std::uint64_t offset = down_to(pages.offset, unit);
-  const std::uint64_t end = std::min(up_to(pages.offset + pages.nbytes, unit), payload_data_offset + size_bytes_);
+  const std::uint64_t end = std::min(up_to(pages.offset + pages.nbytes, unit), payload_data_offset + size_bytes_ + tail_bytes_);
   return {offset, end - offset, pages.lead_nbytes + (pages.offset - offset)};
 }
 

@@ -57,8 +57,8 @@ class DataRegion {
     std::atomic<std::uint64_t>* backed = nullptr;
     std::atomic<std::uint64_t>* punched = nullptr;
   };
-  // `base`: the offset of the region's first span.
-  DataRegion(std::string name, int fd, std::uint64_t file_bytes, std::uint64_t base);
+  // `base`: the offset of the region's first span. `tail_bytes`: of the file, mapped behind the region's size, and not grown into.
+  DataRegion(std::string name, int fd, std::uint64_t file_bytes, std::uint64_t base, std::uint64_t tail_bytes = 0);
   ~DataRegion() = default;
   void set_words(Words words) noexcept { words_ = words; }
   void check(Span span) const;
@@ -71,6 +71,7 @@ class DataRegion {
  private:
   const std::string name_;
   const FileDescriptor fd_;
+  const std::uint64_t tail_bytes_;
   const std::uint64_t size_bytes_;
   const std::uint64_t base_;
   Words words_;

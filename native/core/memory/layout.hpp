@@ -11,7 +11,7 @@
 
 namespace tq::layout {
 
-inline constexpr std::uint32_t layout_version = 6;
+inline constexpr std::uint32_t layout_version = 7;
 inline constexpr std::uint64_t magic = 0x314d48532d515454;  // "TTQ-SHM1", little-endian
 
 enum class SegmentKind : std::uint32_t { control = 1, table = 2, payload = 3, leases = 4, spill = 5 };
@@ -118,7 +118,8 @@ inline constexpr std::uint64_t table_uses_offset = table_words_offset + std::uin
 
 // Payload: header area, then the bytes that spans address (span offset 0 is file offset `payload_data_offset`).
 //     0 | SegmentHeader | 64 | backed bytes | 128 | touched bytes | 192 | punched bytes | 256 | collapsed bytes | 320 | huge bytes
-//   384 | spill file: backed bytes | 448 | punched bytes | 512 | id | 576 | zero | 65536 | span offset 0 ...
+//   384 | spill file: backed bytes | 448 | punched bytes | 512 | id | 576 | headroom bytes | 640 | zero | 65536 | span offset 0 ...
+//   | headroom
 // The area is a multiple of every page size in use (4, 16, 64 KiB), so that spans keep their alignment in the file.
 struct PayloadLayout {
   SegmentHeader header;
@@ -131,6 +132,7 @@ struct PayloadLayout {
   Line64 spill_backed_bytes;
   Line64 spill_punched_bytes;
   Line64 spill_id;  // of the file that belongs to the session; 0: it has none. Constant
+  Line64 headroom_bytes;  // at the end of the file, for compaction (index/space.hpp). Constant
 };
 
 // Spill file: a header and an id, then the bytes that spans from `spill_base` on address, from `payload_data_offset` on.

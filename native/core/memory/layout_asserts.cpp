@@ -50,7 +50,7 @@ static_assert(std::is_standard_layout_v<TableLayout> && sizeof(TableLayout) == 1
 static_assert(offsetof(TableLayout, backed_slots) == 64);
 static_assert(sizeof(TableLayout) == table_words_offset && table_uses_offset == 33554560 && table_uses_offset % 64 == 0);
 
-static_assert(std::is_standard_layout_v<PayloadLayout> && sizeof(PayloadLayout) == 576);
+static_assert(std::is_standard_layout_v<PayloadLayout> && sizeof(PayloadLayout) == 640);
 static_assert(offsetof(PayloadLayout, backed_bytes) == 64);
 static_assert(offsetof(PayloadLayout, touched_bytes) == 128);
 static_assert(offsetof(PayloadLayout, punched_bytes) == 192);
@@ -59,6 +59,7 @@ static_assert(offsetof(PayloadLayout, huge_bytes) == 320);
 static_assert(offsetof(PayloadLayout, spill_backed_bytes) == 384);
 static_assert(offsetof(PayloadLayout, spill_punched_bytes) == 448);
 static_assert(offsetof(PayloadLayout, spill_id) == 512);
+static_assert(offsetof(PayloadLayout, headroom_bytes) == 576);
 static_assert(std::is_standard_layout_v<SpillLayout> && sizeof(SpillLayout) == 72 && offsetof(SpillLayout, id) == 64);
 static_assert(payload_data_offset % 65536 == 0 && payload_data_offset >= sizeof(PayloadLayout));
 

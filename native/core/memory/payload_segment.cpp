@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <new>
+#include <string>
 
 #include "core/error.hpp"
 #include "core/memory/huge_pages.hpp"
@@ -39,24 +42,37 @@ void lower_to(std::atomic<std::uint64_t>& mark, std::uint64_t value) noexcept {
   }
 }
 
+std::uint64_t headroom_of(int fd, const std::string& session) {
+  const std::uint64_t file_bytes = check_header(fd, SegmentKind::payload, session, payload_data_offset);
+  std::uint64_t nbytes = 0;
+  if (::pread(fd, &nbytes, sizeof nbytes, offsetof(PayloadLayout, headroom_bytes)) != sizeof nbytes) {
+    throw Error::system("cannot read the payload segment", errno);
+  }
+  if (nbytes % page_bytes() != 0 || nbytes > file_bytes - payload_data_offset) {
+    throw Error(ErrorCode::corrupt, "the payload segment has a headroom of " + std::to_string(nbytes) + " bytes");
+  }
+  return nbytes;
+}
+
 }  // namespace
 
-void PayloadSegment::format(int fd, const std::string& session, std::uint64_t payload_bytes) {
+void PayloadSegment::format(int fd, const std::string& session, std::uint64_t payload_bytes, std::uint64_t headroom_bytes) {
   const std::string name = segment_name(SegmentKind::payload, session);
-  const std::uint64_t file_bytes = payload_data_offset + round_up(payload_bytes, page_bytes());
+  const std::uint64_t file_bytes = payload_data_offset + round_up(payload_bytes, page_bytes()) + round_up(headroom_bytes, page_bytes());
   resize_file(fd, file_bytes, name);
   if (!back_range(fd, 0, payload_data_offset, name)) {
     throw Error(ErrorCode::storage_full, "no room for the header of the " + name);
   }
   const SharedMapping mapping(fd, 0, payload_data_offset, Access::read_write, name);
   auto* payload = new (mapping.data()) PayloadLayout();
+  payload->headroom_bytes.value.store(round_up(headroom_bytes, page_bytes()), std::memory_order_relaxed);
   write_header(payload->header, SegmentKind::payload, session, file_bytes);
 }
 
 PayloadSegment::PayloadSegment(int fd, const std::string& session)
     : DataRegion(segment_name(SegmentKind::payload, session), fd,
-                 check_header(fd, SegmentKind::payload, session, payload_data_offset), 0),
-      writable_(this->fd(), 0, payload_data_offset + size_bytes(), Access::read_write, name()) {
+                 check_header(fd, SegmentKind::payload, session, payload_data_offset), 0, headroom_of(fd, session)),
+      writable_(this->fd(), 0, payload_data_offset + size_bytes() + headroom_of(fd, session), Access::read_write, name()) {
   set_words({&at().backed_bytes.value, &at().punched_bytes.value});
 }
 
@@ -145,6 +161,7 @@ std::uint64_t PayloadSegment::touched_bytes() const noexcept {
 void PayloadSegment::note_touched(Span span) noexcept {
   // Small holes do not stop the mark: space reserved ahead for small puts lies before the next block and may stay unused.
   constexpr std::uint64_t small_hole = 2u << 20;
+  if (span.offset >= payload_bytes()) return;  // headroom
   if (span.offset <= touched_bytes() + small_hole) raise_to(at().touched_bytes.value, span.offset + span.nbytes, std::memory_order_relaxed);
 }
 

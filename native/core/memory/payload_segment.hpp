@@ -14,7 +14,8 @@ class SpillFile;
 
 class PayloadSegment final : public DataRegion {
  public:
-  static void format(int fd, const std::string& session, std::uint64_t payload_bytes);
+  // `headroom_bytes` more lie behind the payload, from its next page on: see index/space.hpp.
+  static void format(int fd, const std::string& session, std::uint64_t payload_bytes, std::uint64_t headroom_bytes = 0);
   PayloadSegment(int fd, const std::string& session);  // duplicates the descriptor
 
   std::uint64_t payload_bytes() const noexcept { return size_bytes(); }

@@ -74,6 +74,16 @@ std::shared_ptr<PendingBlock> Store::reserve(std::uint64_t nbytes, std::optional
   }
 }
 
+std::shared_ptr<PendingBlock> Store::reserve_headroom(std::uint64_t nbytes) {
+  Attachment& attachment = *attachment_;
+  const Call call(attachment);
+  drain_give_back(attachment, call.index());
+  const OwnerId owner = attachment.leases->owner();
+  const auto found = find_headroom(attachment, call.index(), nbytes, owner);
+  if (!found) throw no_room(attachment, call.index(), nbytes);
+  return std::make_shared<PendingBlock>(attachment_, *found, owner, Clock::now());
+}
+
 PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
@@ -106,7 +116,7 @@ PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
   return result;
 }
 
-std::int64_t Store::move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields) {
+std::int64_t Store::move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields, bool compaction) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
   Index& index = call.index();
@@ -121,8 +131,9 @@ std::int64_t Store::move(const Resolved& source, PendingBlock& block, const std:
     result = index.publish_moved(source.resolution(), block.reservation(), attachment.leases->owner(), fields);
     if (result.moved > 0) {
       publication.committed();
-      attachment.control->counters().add(Counter::coalesced_blocks, 1);
-      attachment.control->counters().add(Counter::coalesced_bytes, block.nbytes());
+      Counters& counters = attachment.control->counters();
+      counters.add(compaction ? Counter::compacted_blocks : Counter::coalesced_blocks, 1);
+      counters.add(compaction ? Counter::compacted_bytes : Counter::coalesced_bytes, block.nbytes());
     } else {
       publication.given_back();
     }

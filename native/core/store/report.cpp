@@ -140,7 +140,8 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
   const std::uint64_t leased_bytes = nbytes_of(leased, leased_spans(call.index(), clients));
   const IndexStats index = call.index().stats();
   const std::uint64_t total = attachment_->payload->payload_bytes();
-  const std::uint64_t taken = index.used_bytes + index.pending_bytes + index.ahead_bytes + index.retired_bytes;
+  const std::uint64_t taken =
+      index.used_bytes + index.pending_bytes + index.ahead_bytes + index.retired_bytes - index.headroom_taken;
   const std::uint64_t spill_taken = index.spill_used_bytes + index.spill_pending_bytes + index.spill_retired_bytes;
   const std::uint64_t touched = attachment_->payload->touched_bytes();
   return {{"total_bytes", total},
@@ -151,8 +152,11 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"pending_bytes", index.pending_bytes},
           {"arena_bytes", index.ahead_bytes},
           {"retired_bytes", index.retired_bytes},
-          {"reserved_bytes", index.reserved_bytes},
+          {"reserved_bytes", index.reserved_bytes + index.headroom_taken},
           {"free_extent_bytes", index.free_bytes},  // reserved = used + pending + arena + retired + this
+          {"largest_free_extent_bytes", index.largest_free},
+          {"free_extents", index.free_extents},
+          {"headroom_used_bytes", index.headroom_taken},
           {"warm_bytes", touched - std::min(touched, taken)},  // touched and kept for reuse
           {"huge_bytes", attachment_->payload->huge_bytes()},
           {"gather_pool_bytes", pooled_gather_nbytes()},

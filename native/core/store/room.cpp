@@ -126,10 +126,25 @@ std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::
   return found;
 }
 
+std::optional<Reservation> find_headroom(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
+  std::optional<Reservation> found = index.reserve_headroom(nbytes, owner);
+  if (!found) return found;
+  try {
+    attachment.table.ensure(found->block);
+    if (attachment.payload->back(found->span)) return found;
+  } catch (...) {
+    index.abandon(*found, owner);
+    throw;
+  }
+  index.abandon(*found, owner);
+  return std::nullopt;
+}
+
 Error no_room(Attachment& attachment, Index& index, std::uint64_t wanted_bytes) {
   const IndexStats stats = index.stats();
   const std::uint64_t total = attachment.payload->payload_bytes();
-  const std::uint64_t taken = stats.used_bytes + stats.pending_bytes + stats.ahead_bytes + stats.retired_bytes;
+  const std::uint64_t taken =
+      stats.used_bytes + stats.pending_bytes + stats.ahead_bytes + stats.retired_bytes - stats.headroom_taken;
   const std::uint64_t free = total > taken ? total - taken : 0;
   const std::uint64_t backed = attachment.payload->backed_bytes();
   std::string advice = "It can never fit: make storage.size larger or put fewer rows at a time";

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -29,9 +30,13 @@ void Store::format(const SessionFiles& files, const Sizes& sizes) {
   make_directory(files.directory + "/leases");
   ControlSegment::format(files.control_fd, files.session, sizes.payload_bytes, sizes.step_bytes);
   BlockTable::format(files.table_fd, files.session);
-  PayloadSegment::format(files.payload_fd, files.session, sizes.payload_bytes);
+  // A sixteenth of the payload, at most 64 MiB: what one step of compaction copies. Backed when first needed.
+  const std::uint64_t headroom = std::clamp<std::uint64_t>(sizes.payload_bytes / 16 / page_bytes() * page_bytes(), page_bytes(), 64u << 20);
+  const std::uint64_t behind = (sizes.payload_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  PayloadSegment::format(files.payload_fd, files.session, sizes.payload_bytes, headroom);
   if (sizes.spill_bytes > 0) SpillFile::format(files.spill_fd, files.payload_fd, files.session, sizes.spill_bytes);
-  Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes, layout::max_slots, sizes.spill_bytes);
+  Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes, layout::max_slots, sizes.spill_bytes,
+                {behind, headroom});
 }
 
 Store::Store(const SessionFiles& files) : attachment_(std::make_shared<Attachment>(files)) {}

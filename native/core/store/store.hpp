@@ -53,10 +53,18 @@ class Store {
   // `ahead`: a small block may come from what this process reserved ahead, and be a little larger.
   std::shared_ptr<PendingBlock> reserve(std::uint64_t nbytes, std::optional<double> timeout_s,
                                         const Interrupt& interrupt, bool ahead = false);
+  // Room that only moves take (index/space.hpp). Error(storage_full) when it has none as large.
+  std::shared_ptr<PendingBlock> reserve_headroom(std::uint64_t nbytes);
   // `request.owner` and `request.reservation` are filled in here. On an error the pending block stays pending.
   PublishResult publish(PublishRequest request, PendingBlock* block);
-  // Returns the cells that moved. 0: the block was given back.
-  std::int64_t move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields);
+  // Returns the cells that moved. 0: the block was given back. `compaction`: counted as such.
+  std::int64_t move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields, bool compaction = false);
+  // See Index::sparse_blocks; with what lives of each, and whether it is leased.
+  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt);
+  // See Index; blocks that are leased now stay where they are.
+  std::optional<Span> cheapest_window(std::uint64_t nbytes);
+  // Its free pieces, not to be written to: so that what leaves the window does not come back into it.
+  std::vector<std::shared_ptr<PendingBlock>> reserve_within(Span window);
   std::shared_ptr<Resolved> resolve(const std::string& partition, const RowSelector& rows,
                                     const std::optional<std::vector<std::string>>& fields, bool lease);
 

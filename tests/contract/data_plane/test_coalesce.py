@@ -102,11 +102,11 @@ def test_a_newer_put_wins(client: TransferQueueClient) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(store, name)
 
-        def move(self, *arguments: object) -> int:
+        def move(self, *arguments: object, **options: object) -> int:
             client._store = store
             client.put(TensorDict({"x": torch.full((1, COLUMNS), -5)}, [1]), metadata=meta[2])
             client.clear_samples(meta[6])
-            return store.move(*arguments)  # type: ignore[arg-type]
+            return store.move(*arguments, **options)  # type: ignore[arg-type]
 
     client._store = Overtaken()  # type: ignore[assignment]
     try:

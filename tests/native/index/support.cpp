@@ -23,8 +23,9 @@ TempDirectory::~TempDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-Session::Session(std::uint64_t index_bytes, std::uint64_t backed_bytes, std::uint32_t max_slots, std::uint64_t spill_bytes) {
-  Index::create(directory.path(), index_bytes, backed_bytes, max_slots, spill_bytes);
+Session::Session(std::uint64_t index_bytes, std::uint64_t backed_bytes, std::uint32_t max_slots, std::uint64_t spill_bytes,
+                 std::uint64_t headroom_bytes) {
+  Index::create(directory.path(), index_bytes, backed_bytes, max_slots, spill_bytes, {backed_bytes, headroom_bytes});
   index = std::make_unique<Index>(directory.path(), gate, judge);
   index->grow(backed_bytes);
   index->grow_spill(spill_bytes);

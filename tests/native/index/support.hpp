@@ -69,10 +69,11 @@ class TestJudge : public tq::ClaimJudge {
   mutable std::atomic<int> asked{0};
 };
 
-// A fresh index with `backed_bytes` of payload and `spill_bytes` of spill file to give out.
+// A fresh index with `backed_bytes` of payload and `spill_bytes` of spill file to give out, and headroom behind the payload.
 struct Session {
   explicit Session(std::uint64_t index_bytes = 16u << 20, std::uint64_t backed_bytes = std::uint64_t{1} << 34,
-                   std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0);
+                   std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0,
+                   std::uint64_t headroom_bytes = 0);
   TempDirectory directory;
   CountingGate gate;
   TestJudge judge;

@@ -37,6 +37,9 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
             "spill_retired_bytes",
             "spill_reserved_bytes",
             "spill_free_extent_bytes",
+            "largest_free_extent_bytes",
+            "free_extents",
+            "headroom_used_bytes",
             "puts",
             "gets",
             "index_used_bytes",
@@ -84,6 +87,8 @@ def test_calls_are_counted_with_what_they_took(store: Store) -> None:
         "limit_waits": 0,
         "limit_refusals": 0,
         "shed_rows": 0,
+        "compacted_blocks": 0,
+        "compacted_bytes": 0,
     }
     latencies = store.latencies()
     assert set(latencies) == {"put", "get", "data_wait", "room_wait", "lock_wait", "lock_hold"}

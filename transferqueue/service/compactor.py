@@ -1,0 +1,266 @@
+"""Empties blocks of which little lives: their rows move, together with others of the same kind, into new blocks.
+
+A block is freed whole, when its last cell went. Where rows are cleared in an order of their own, one row in a thousand
+would keep all the others' bytes, so what still lives of a sparse block is copied elsewhere. Copying costs; the two
+thresholds bound it. Emptying a block of which the share s lives copies s / (1 - s) bytes for each byte it frees, and a
+byte that was put dies once: with 1/4, the service copies at most a third of what is put, and what lives is at least a
+quarter of what is used. A put that would otherwise wait or fail goes further, to 3/4. See
+docs/decisions/019-compaction.md.
+
+Published by compare-and-set, a bounded step at a time. One process at a time, by a lock of the session; who dies
+holding it leaves a pending extent and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from transferqueue.errors import StorageFullError, TransferTimeoutError
+from transferqueue.service.rewriting import Rewriting
+from transferqueue.service.sparse_plan import Batch, Indexes, SparsePlan
+
+if TYPE_CHECKING:
+    from transferqueue._native import Reservation, Resolved, Store
+
+# Of one step: bytes copied (a millisecond or two) and rows moved in one transaction (see the decision for its hold).
+STEP_NBYTES = 16 << 20
+STEP_ROWS = 512
+# A put that found no room empties what lives to less than this. It copies 3 bytes for each that it frees, at worst.
+URGENT_BELOW = 0.75
+# What the service lets lie: not worth the transactions.
+SLACK_NBYTES = 4 << 20
+_SLACK_SHARE = 16
+# Where less than this share of the store is free, it does not wait whether a block empties by itself.
+_SCARCE_SHARE = 8
+_LOOK_S = 2.0
+_LONGEST_LOOK_S = 16.0
+# A put gives up after so many portions for which it found no place at all.
+_HOPELESS_AFTER = 4
+
+
+class Compactor:
+    """Of one process; the service's, or a client's that finds no room.
+
+    Args:
+        below: the service empties blocks of which less than this share lives; 0: none.
+    """
+
+    def __init__(self, store: Store, below: float = 0.0) -> None:
+        self._store = store
+        self._below = below
+        self._plan: SparsePlan | None = None
+        self._portions: Iterator[Indexes] = iter(())
+        self._after = 0
+        # Live bytes by block: of the last look over all of them, and of the present one.
+        self._seen: dict[int, int] = {}
+        self._seeing: dict[int, int] = {}
+        self._next_look_s = 0.0
+        self._look_s = _LOOK_S
+        self.scarce = False
+
+    def tick(self) -> bool:
+        """One step of the service's, if one is due. Whether more is to be done now.
+
+        Raises:
+            StorageFullError: the index is full. What the store raises when it was closed or ended.
+        """
+        if self._below <= 0:
+            return False
+        if self._plan is None and not self._look():
+            return False
+        with self._alone() as mine:
+            if not mine:
+                return False  # a put is at it
+            plan, portion = self._plan, next(self._portions, None)
+            if plan is None or portion is None:
+                self._plan = None
+                return self._after != 0
+            self._empty(plan, portion)
+        return True
+
+    def rounds(self, wanted_nbytes: int) -> Iterator[None]:
+        """For a put that found no room for so many bytes: stops after each step that may have made some, to let it try.
+
+        Ends when nothing is left to gain, when all that there is would not be enough, or when another process is at it.
+        Last, where there is room enough in pieces too small, empties the stretch of that size that costs least.
+        """
+        after, hopeless = 0, 0
+        while hopeless < _HOPELESS_AFTER:
+            plan = SparsePlan(self._store, after)
+            blocks = plan.sparse(URGENT_BELOW)
+            if plan.next or self._free_nbytes() + plan.gain_nbytes(blocks) >= wanted_nbytes:
+                # In small steps: until the first block is empty there may be no room but the headroom.
+                for portion in plan.portions(blocks, min(STEP_NBYTES, max(wanted_nbytes, 1 << 20))):
+                    with self._alone() as mine:
+                        if not mine:
+                            return
+                        hopeless = 0 if self._empty(plan, portion) else hopeless + 1
+                    if hopeless >= _HOPELESS_AFTER:
+                        break
+                    yield
+            after = plan.next
+            if not after:
+                break
+        if self._free_nbytes() >= wanted_nbytes and self._join(wanted_nbytes):
+            yield
+
+    def _join(self, wanted_nbytes: int) -> bool:
+        """Moves what lies in the way of one free piece of this size; at most as many bytes as it is large."""
+        window = self._store.cheapest_window(wanted_nbytes)
+        if window is None:
+            return False
+        held: list[Reservation] = []
+        with self._alone() as mine:
+            if not mine:
+                return False
+            try:
+                held += self._store.reserve_within(*window)
+                after = 0
+                while True:
+                    plan = SparsePlan(self._store, after, window)
+                    for block in plan.largest_first():
+                        for batch in plan.batches(block):
+                            self._move(batch, whole=True)
+                        # At once, or the next block would move into it.
+                        held += self._store.reserve_within(*window)
+                    after = plan.next
+                    if not after:
+                        break
+            finally:
+                for reservation in held:
+                    reservation.abandon()
+        return True
+
+    def _look(self) -> bool:
+        """Chooses what the next ticks empty; False when nothing is to be done, or no look is due."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return False
+        plan = SparsePlan(self._store, self._after)
+        self._after = plan.next
+        blocks = plan.sparse(self._below)
+        slack = 0
+        if len(blocks):
+            figures = self._store.stats()
+            total = figures["total_bytes"]
+            self.scarce = figures["free_bytes"] * _SCARCE_SHARE < total
+            slack = 0 if self.scarce else min(SLACK_NBYTES, total // _SLACK_SHARE)
+            if not self.scarce:
+                # Rows that are being cleared one after the other are not moved first: a block is left alone until
+                # nothing of it went between two looks.
+                self._seeing |= zip(plan.refs.tolist(), plan.live_nbytes.tolist(), strict=True)
+                still = [self._seen.get(int(plan.refs[at])) == int(plan.live_nbytes[at]) for at in blocks.tolist()]
+                blocks = blocks[still]
+        else:
+            self.scarce = False
+        if not self._after:
+            self._seen, self._seeing = self._seeing, {}
+        found = len(blocks) > 0 and (plan.gain_nbytes(blocks) >= slack or bool(plan.headroom[blocks].any()))
+        self._look_s = _LOOK_S if found or self._seen else min(2 * self._look_s, _LONGEST_LOOK_S)
+        self._next_look_s = 0.0 if self._after else now_s + self._look_s
+        if not found:
+            return False
+        self._plan, self._portions = plan, plan.portions(blocks, STEP_NBYTES)
+        return True
+
+    def _empty(self, plan: SparsePlan, blocks: Indexes) -> bool:
+        """False when some of it found no room."""
+        done = True
+        for batch in plan.batches(blocks):
+            for begin in range(0, len(batch.rows), STEP_ROWS):
+                rows = batch.rows[begin : begin + STEP_ROWS]
+                done = self._move(Batch(batch.partition, batch.fields, rows)) and done
+        return done
+
+    def _move(self, batch: Batch, *, headroom: bool = True, whole: bool = False) -> bool:
+        """Copies and publishes what is left of the batch; in halves where it is too much for a step or for any room.
+        False when not even one row found any.
+
+        Args:
+            headroom: where there is no other room, by way of the headroom.
+            whole: a block that lives stays one, whatever its size; never by way of the headroom.
+        """
+        resolved, batch = self._complete(batch)
+        reservation, borrowed = None, False
+        try:
+            if resolved is None:
+                return True
+            rewriting = Rewriting(resolved, batch.fields, whole=True)
+            if not rewriting.nbytes:
+                return True
+            if whole or rewriting.nbytes <= STEP_NBYTES or len(batch.rows) == 1:
+                reservation = self._room(self._store.reserve, rewriting.nbytes, 0.0)
+                if reservation is None and headroom and not whole:
+                    reservation, borrowed = self._room(self._store.reserve_headroom, rewriting.nbytes), True
+            if reservation is not None:
+                try:
+                    rewriting.write(self._store, reservation, compaction=True)
+                except BaseException:
+                    with contextlib.suppress(ValueError):  # the error came behind the publication
+                        reservation.abandon()
+                    raise
+        finally:
+            if resolved is not None:
+                resolved.release()
+        if reservation is None:
+            middle = len(batch.rows) // 2
+            halves = [batch.rows[:middle], batch.rows[middle:]] if middle else []
+            return bool(halves) and all(
+                self._move(Batch(batch.partition, batch.fields, rows), headroom=headroom, whole=whole)
+                for rows in halves
+            )
+        if borrowed:
+            # What it left is free by now; another put may be faster, and then it stays until the next look.
+            self._store.reclaim()
+            self._move(batch, headroom=False)
+        return True
+
+    def _complete(self, batch: Batch) -> tuple[Resolved | None, Batch]:
+        """Leased; of the rows those that have all the fields: the others were cleared since the look."""
+        while len(batch.rows):
+            resolved = self._store.resolve(batch.partition, indexes=batch.rows, fields=batch.fields)
+            if resolved.complete:
+                return resolved, batch
+            keep = _complete_rows(resolved, batch)
+            resolved.release()
+            batch = Batch(batch.partition, batch.fields, batch.rows[keep])
+        return None, batch
+
+    @staticmethod
+    def _room(reserve: Callable[..., Reservation], *arguments: float) -> Reservation | None:
+        try:
+            return reserve(*arguments)
+        except StorageFullError as error:
+            if error.resource != "payload":
+                raise
+            return None
+
+    def _free_nbytes(self) -> int:
+        return self._store.stats()["free_bytes"]
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other process compacts; it holds while the block runs. No partition has the empty name."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._store.lock_task("", "compaction", 0.0))
+            except TransferTimeoutError:
+                yield False
+                return
+            yield True
+
+
+def _complete_rows(resolved: Resolved, batch: Batch) -> npt.NDArray[np.bool_]:
+    fields_of = np.zeros(len(batch.rows) + 1, dtype=np.int64)
+    for field in range(len(batch.fields)):
+        pieces = resolved.pieces(field)
+        np.add.at(fields_of, pieces[:, 0], 1)
+        np.subtract.at(fields_of, pieces[:, 0] + pieces[:, 1], 1)
+    complete: npt.NDArray[np.bool_] = np.cumsum(fields_of)[:-1] == len(batch.fields)
+    return complete

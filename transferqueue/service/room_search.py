@@ -1,0 +1,60 @@
+"""What a put does that finds no room, before it waits: others' leftovers, sparse blocks, cold blocks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from transferqueue.errors import StorageFullError
+from transferqueue.service.compactor import Compactor
+
+if TYPE_CHECKING:
+    from transferqueue._native import Reservation, Store
+
+# A look at all sparse blocks is not repeated at every try of a put that waits.
+_COMPACT_AGAIN_S = 0.2
+_LONGEST_S = 3.2
+
+
+class RoomSearch:
+    """Of one put of `nbytes`, which tries again and again until there is room or its time is over."""
+
+    def __init__(self, store: Store, nbytes: int) -> None:
+        self._store = store
+        self._nbytes = nbytes
+        self._next_s = 0.0
+        self._pause_s = _COMPACT_AGAIN_S
+
+    def reserve(self, ahead: bool) -> Reservation:
+        """One try: room as it is (reclaimed and grown by the store itself), compacted, spilled.
+
+        Raises:
+            StorageFullError: nothing helped now.
+        """
+        try:
+            return self._store.reserve(self._nbytes, 0.0, ahead)
+        except StorageFullError as error:
+            full = error
+        if full.resource != "payload":
+            raise full
+        if time.monotonic() >= self._next_s:
+            for _ in Compactor(self._store).rounds(self._nbytes):
+                try:
+                    return self._store.reserve(self._nbytes, 0.0, ahead)
+                except StorageFullError as error:
+                    full = error
+            self._next_s = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+        while self._spilled():
+            try:
+                return self._store.reserve(self._nbytes, 0.0, ahead)
+            except StorageFullError as error:
+                full = error
+        raise full
+
+    def _spilled(self) -> bool:
+        """Whether blocks that moved to disk left anything; in one piece where there is enough in pieces."""
+        figures = self._store.stats()
+        if not figures["spill_total_bytes"]:
+            return False
+        return self._store.spill(self._nbytes, contiguous=figures["free_bytes"] >= self._nbytes) > 0
