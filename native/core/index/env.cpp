@@ -46,6 +46,15 @@ void open_databases(MDB_txn* txn, unsigned flags, MDB_dbi* dbis) {
   for (unsigned i = 0; i < n_databases; ++i) check(mdb_dbi_open(txn, database_names[i], flags, &dbis[i]), "open the index");
 }
 
+// Slots of processes that ended without closing are freed only by a check: it comes before giving up.
+int begin_read(MDB_env* env, MDB_txn** txn) {
+  const int rc = mdb_txn_begin(env, nullptr, MDB_RDONLY, txn);
+  if (rc != MDB_READERS_FULL) return rc;
+  int dead = 0;
+  check(mdb_reader_check(env, &dead), "check the readers of the index");
+  return mdb_txn_begin(env, nullptr, MDB_RDONLY, txn);
+}
+
 void allocate_file(int fd, std::uint64_t nbytes, const std::string& path) {
   if (const int rc = posix_fallocate(fd, 0, static_cast<off_t>(nbytes)); rc != 0) {
     throw Error::system("could not reserve " + std::to_string(nbytes) + " bytes for the index file " + path +
@@ -157,7 +166,7 @@ void Env::open_here() {
   EnvHandle env = make_env(static_cast<std::uint64_t>(status.st_size));
   open_env(env.get(), directory_, "open the index");
   MDB_txn* txn = nullptr;
-  check(mdb_txn_begin(env.get(), nullptr, MDB_RDONLY, &txn), "open the index");
+  check(begin_read(env.get(), &txn), "open the index");
   try {
     open_databases(txn, 0, dbis_);
   } catch (...) {
@@ -222,13 +231,7 @@ MDB_txn* Env::take_reader() {
     mdb_txn_abort(txn);
     throw_lmdb(rc, "read the index");
   }
-  int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
-  if (rc == MDB_READERS_FULL) {
-    // Slots of killed processes are freed only by a check; do it before giving up.
-    check_readers();
-    rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
-  }
-  check(rc, "read the index");
+  check(begin_read(env_, &txn), "read the index");
   return txn;
 }
 
