@@ -267,8 +267,10 @@ class Store:
     @property
     def ended(self) -> bool: ...
 
-    # puts
-    def reserve(self, nbytes: int, timeout_s: float | None, ahead: bool = False) -> Reservation:
+    # puts; lock_timeout_s: the longest wait for a lock that a stopped process keeps (None: 30 s): TransferTimeoutError
+    def reserve(
+        self, nbytes: int, timeout_s: float | None, ahead: bool = False, *, lock_timeout_s: float | None = None
+    ) -> Reservation:
         """Waits for room up to timeout_s (None: for ever; 0: not at all), then StorageFullError. ahead: a small one may
         come from what this process reserved ahead, without a transaction, and be up to half as large again."""
     def publish(
@@ -282,6 +284,7 @@ class Store:
         fields: Sequence[FieldLayout] = (),
         tags: Sequence[bytes] = (),
         exclusive_keys: bool = False,
+        lock_timeout_s: float | None = None,
     ) -> PublishResult:
         """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
         when missing; neither: `count` new rows. Makes producer mappings private first."""
@@ -294,6 +297,7 @@ class Store:
         fields: Sequence[FieldLayout],
         *,
         compaction: bool = False,
+        lock_timeout_s: float | None = None,
     ) -> int:
         """Compare-and-set publication of a rewritten copy, counted as coalesced or compacted. Returns cells moved."""
 
@@ -346,6 +350,8 @@ class Store:
         fields: Sequence[str],
         consumed: Indexes,
         sampler_state: bytes,
+        *,
+        lock_timeout_s: float | None = None,
     ) -> bool: ...
     def task_reset(self, partition: str, task: str | None) -> None: ...
     def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
@@ -361,12 +367,13 @@ class Store:
         rows: Indexes,
         sampler_state: bytes,
         lease_s: float,
+        *,
+        lock_timeout_s: float | None = None,
     ) -> tuple[int, float] | None:
         """As task_commit, but the rows are claimed by this process instead of consumed. (fencing number, deadline in
         seconds on the clock of claims); None on conflict."""
     def finish_claim(self, partition: str, task: str, fencing: int, consumed: bool) -> None:
-        """Its rows are consumed, or offered again. StaleMetadataError when the claim is over: it ran out, its process
-        died or closed the session, it was finished, the task was reset or the partition cleared."""
+        """Its rows are consumed, or offered again. StaleMetadataError when the claim is over."""
     def extend_claim(self, partition: str, task: str, fencing: int, lease_s: float) -> float:
         """The claim is this process's from now on, and runs for `lease_s`. Returns the deadline. StaleMetadataError."""
     def drop_claims(self) -> int:
@@ -403,8 +410,7 @@ class Store:
     def wait_word(self, partition: str | None, seen: int, timeout_s: float) -> bool:
         """Sleeps (futex) until the word differs from `seen`; False after timeout_s. Call in slices of at most 0.1 s."""
     def wait_change(self, partition: str, seen: int, version: int, timeout_s: float) -> bool:
-        """Sleeps until the partition's word differs from `seen` or its version from `version` (looked at every 0.1 s,
-        after a second every 0.5 s, as are signals); False after timeout_s."""
+        """Sleeps until the partition's word or version differs (a look every 0.1 to 0.5 s); False after timeout_s."""
     def wake(self, partition: str | None) -> None: ...
     def partition_version(self, partition: str) -> int: ...
 
@@ -450,11 +456,9 @@ class Store:
     def stats(self) -> dict[str, int]: ...
     def partition_stats(self) -> list[dict[str, Any]]: ...
     def check(self) -> None:
-        """Reads the whole index and compares what its tables say of each other, of their counters and of the block
-        table. CorruptSegmentError says what is wrong."""
+        """The whole index against itself and the block table. CorruptSegmentError says what is wrong."""
     def write_lock_holds(self) -> list[tuple[int, int]]:
-        """How long this process held the write lock, since it attached or forked: (nanoseconds, rounded up by at most
-        12.5 %; how often), ascending. From entering the gate to leaving it, times without a CPU included."""
+        """How long this process held the write lock: (nanoseconds, rounded up by at most 12.5 %; how often)."""
 
     # what all processes did since the session was made; kept in its memory, also after their death. Never raises.
     def counts(self) -> dict[str, int]: ...
@@ -477,8 +481,7 @@ class Store:
     ) -> None:
         """One call of a worker's method. Names over 120 bytes are cut; beyond 255 names, they count as "(other)"."""
     def census(self) -> list[dict[str, Any]]:
-        """By partition: name; rows that are ready (have every field of it), partial, empty; consumed: task -> rows
-        handed out since its reset, cleared ones included."""
+        """By partition: name; rows ready (have every field), partial, empty; consumed: task -> rows since its reset."""
 
 def claim_clock() -> float:
     """Seconds on the clock of claims (CLOCK_BOOTTIME)."""
@@ -487,7 +490,7 @@ def set_claim_clock_ahead(ahead_s: float) -> None:
     """Tests only: this process's clock of claims is ahead by so much from now on."""
 
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
-    """Tests only: at that point, after `after` passes: "kill" (SIGKILL), "stop" (until `resume`), "fail", "delay"."""
+    """Tests only: after `after` passes: "kill", "freeze" (SIGSTOP), "stop" (until `resume`), "fail", "delay"."""
 
 def resume(name: str) -> None: ...
 def paused(name: str) -> bool:

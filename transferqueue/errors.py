@@ -143,18 +143,23 @@ class DataLostError(TransferQueueError, KeyError):
 
 
 class TransferTimeoutError(TransferQueueError, TimeoutError):
-    """The deadline passed first: `timeout_s`, and in `missing` what had not come."""
+    """The deadline passed first: `timeout_s`, and in `missing` what had not come.
 
-    _declared: ClassVar[Mapping[str, Any]] = {"timeout_s": None, "missing": None}
+    `holder_pid`: the process that kept a lock all the time; None when it was not a lock that was waited for.
+    """
+
+    _declared: ClassVar[Mapping[str, Any]] = {"timeout_s": None, "missing": None, "holder_pid": None}
     timeout_s: float | None
     missing: Any
+    holder_pid: int | None
 
 
 class StorageFullError(TransferQueueError, MemoryError):
     """No room for what was asked: `resource` ("payload", "index", "block table", "lease file", or "session" for one
     that is being made) and the sizes in bytes.
 
-    `leased_bytes` is room that is already freed and only waits for views to be dropped.
+    `leased_bytes` is room that is already freed and only waits for views to be dropped. `reader_pid`: the process whose
+    read of the index, begun long ago and not finished, keeps the pages of the index from being used again.
     """
 
     _declared: ClassVar[Mapping[str, Any]] = {
@@ -165,6 +170,7 @@ class StorageFullError(TransferQueueError, MemoryError):
         "live_bytes": None,
         "leased_bytes": None,
         "free_bytes": None,
+        "reader_pid": None,
     }
     resource: str
     wanted_bytes: int | None
@@ -173,6 +179,7 @@ class StorageFullError(TransferQueueError, MemoryError):
     live_bytes: int | None
     leased_bytes: int | None
     free_bytes: int | None
+    reader_pid: int | None
 
 
 class LimitExceededError(TransferQueueError, queue.Full):

@@ -50,6 +50,10 @@ MEANINGS = {
     "largest_free_extent_bytes": "the largest piece of free memory that is backed; what is not backed yet is one more",
     "free_extents": "pieces that the backed free memory is in",
     "headroom_used_bytes": "beyond the total: rows that compaction of a full store set down there until there is room",
+    "oldest_read_pid": "process in the middle of the oldest read of the index that is behind the last commit; 0: none. "
+    "One that is stopped there keeps pages of the index from being used again",
+    "oldest_read_age_s": "seconds since that read was first noticed; the service looks once a second",
+    "oldest_read_commits": "commits that it is behind",
     "puts": "by all processes since the session started",
     "gets": "by all processes since the session started",
 }
@@ -86,6 +90,9 @@ class Stats:
     largest_free_extent_bytes: int
     free_extents: int
     headroom_used_bytes: int
+    oldest_read_pid: int
+    oldest_read_age_s: int
+    oldest_read_commits: int
     puts: int
     gets: int
     rows: dict[str, int] = field(default_factory=dict)

@@ -29,6 +29,7 @@ Self = TypeVar("Self")
 SLICE_S = 0.1
 # After this the condition itself is looked at again, whatever words and versions say.
 LOOK_AGAIN_S = 5.0
+LEAST_LOCK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,15 @@ def deadline(timeout_s: float | None) -> float | None:
 def is_over(until_s: float | None) -> bool:
     """Whether a deadline has passed."""
     return until_s is not None and time.monotonic() >= until_s
+
+
+def lock_timeout(until_s: float | None) -> float | None:
+    """Seconds that a call with this deadline waits for a lock of the session; None: as long as calls without one do.
+
+    Locks are free within microseconds unless their holder is stopped. A call that is not meant to wait for rows or for
+    room (a timeout of 0) waits a moment for a lock all the same.
+    """
+    return None if until_s is None else max(LEAST_LOCK_S, until_s - time.monotonic())
 
 
 def wait_until(

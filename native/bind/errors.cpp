@@ -17,13 +17,13 @@ namespace {
 // How an Error's facts become attributes of the Python exception.
 enum class Facts {
   none,
-  figures,    // <name>_bytes for each figure, and `resource`
+  figures,    // <name>_bytes (or <name>_pid) for each figure, and `resource`
   rows,       // rows
   keys,       // keys
   partition,  // partition_id
   session,    // session
   path,       // path
-  timeout,    // missing
+  timeout,    // missing, holder_pid
   limit,      // partition_id, limit, when_exceeded, cap, there, wanted, never
 };
 
@@ -64,7 +64,9 @@ nb::dict details(const Error& error, Facts facts) {
       } else {
         result["resource"] = error.code == ErrorCode::index_full ? "index" : "payload";
       }
-      for (const auto& [name, value] : error.figures) result[(name + "_bytes").c_str()] = value;
+      for (const auto& [name, value] : error.figures) {
+        result[(name.ends_with("_pid") ? name : name + "_bytes").c_str()] = value;
+      }
       break;
     case Facts::rows: {
       nb::list rows;
@@ -89,6 +91,7 @@ nb::dict details(const Error& error, Facts facts) {
       break;
     case Facts::timeout:
       result["missing"] = first_name(error);
+      for (const auto& [name, value] : error.figures) result[name.c_str()] = value;  // holder_pid
       break;
     case Facts::limit: {
       constexpr const char* attributes[] = {"partition_id", "limit", "when_exceeded"};

@@ -16,6 +16,7 @@
 #include "bind/store.hpp"
 #include "bind/task_lock.hpp"
 #include "bind/text.hpp"
+#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -38,26 +39,36 @@ void init(Store* self, const nb::str& directory, int control_fd, int table_fd, i
   without_gil([&] { new (self) Store(files); });
 }
 
-std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::optional<double> timeout_s, bool ahead) {
-  return without_gil([&] { return self.reserve(nbytes, timeout_s, check_signals, ahead); });
+std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::optional<double> timeout_s, bool ahead,
+                                      std::optional<double> lock_timeout_s) {
+  return without_gil([&] {
+    const Patience patience(lock_timeout_s);
+    return self.reserve(nbytes, timeout_s, check_signals, ahead);
+  });
 }
 
 PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
                       const std::optional<IndexesArgument>& indexes, const std::optional<Strings>& keys,
                       PendingBlock* reservation, const std::vector<FieldLayout>& fields, const ByteStrings& tags,
-                      bool exclusive_keys) {
+                      bool exclusive_keys, std::optional<double> lock_timeout_s) {
   PublishRequest request;
   request.partition = to_utf8(partition, "partition");
   request.rows = rows_to_put(count, indexes, keys, "publish");
   request.fields = fields;
   request.tags = to_byte_strings(tags, "tags");
   request.exclusive_keys = exclusive_keys;
-  return without_gil([&] { return self.publish(std::move(request), reservation); });
+  return without_gil([&] {
+    const Patience patience(lock_timeout_s);
+    return self.publish(std::move(request), reservation);
+  });
 }
 
 std::int64_t move(Store& self, const Resolved& source, PendingBlock& reservation,
-                  const std::vector<FieldLayout>& fields, bool compaction) {
-  return without_gil([&] { return self.move(source, reservation, fields, compaction); });
+                  const std::vector<FieldLayout>& fields, bool compaction, std::optional<double> lock_timeout_s) {
+  return without_gil([&] {
+    const Patience patience(lock_timeout_s);
+    return self.move(source, reservation, fields, compaction);
+  });
 }
 
 std::shared_ptr<Resolved> resolve(Store& self, const nb::str& partition, const std::optional<IndexesArgument>& indexes,
@@ -89,14 +100,15 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("owner", nogil(&Store::owner))
       .def("end_session", nogil(&Store::end_session))
       .def_prop_ro("ended", &Store::ended)
-      .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none(), nb::arg("ahead") = false)
+      .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none(), nb::arg("ahead") = false,
+           nb::kw_only(), nb::arg("lock_timeout_s") = nb::none())
       .def("reserve_headroom", nogil(&Store::reserve_headroom), nb::arg("nbytes"))
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),
-           nb::arg("exclusive_keys") = false)
+           nb::arg("exclusive_keys") = false, nb::arg("lock_timeout_s") = nb::none())
       .def("move", &move, nb::arg("source"), nb::arg("reservation"), nb::arg("fields"), nb::kw_only(),
-           nb::arg("compaction") = false)
+           nb::arg("compaction") = false, nb::arg("lock_timeout_s") = nb::none())
       .def("resolve", &resolve, nb::arg("partition"), nb::kw_only(),
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("fields") = nb::none(), nb::arg("lease") = true)

@@ -16,6 +16,7 @@
 #include "bind/store.hpp"
 #include "bind/text.hpp"
 #include "core/claim_clock.hpp"
+#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -33,7 +34,7 @@ double to_s(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 std::optional<std::pair<std::uint64_t, double>> claim(Store& self, const nb::str& partition, const nb::str& task,
                                                       std::uint64_t task_version, const Strings& fields,
                                                       const IndexesArgument& rows, const nb::bytes& sampler_state,
-                                                      double lease_s) {
+                                                      double lease_s, std::optional<double> lock_timeout_s) {
   TaskChoice choice;
   choice.partition = to_utf8(partition, "partition");
   choice.task = to_utf8(task, "task");
@@ -42,7 +43,10 @@ std::optional<std::pair<std::uint64_t, double>> claim(Store& self, const nb::str
   choice.rows = to_vector(rows);
   choice.sampler_state = to_string(sampler_state);
   const std::int64_t lease_ns = to_ns(lease_s, "lease_s");
-  const auto grant = without_gil([&] { return self.claim(choice, lease_ns); });
+  const auto grant = without_gil([&] {
+    const Patience patience(lock_timeout_s);
+    return self.claim(choice, lease_ns);
+  });
   if (!grant) return std::nullopt;
   return std::pair{grant->fencing, to_s(grant->deadline_ns)};
 }
@@ -65,7 +69,8 @@ double extend_claim(Store& self, const nb::str& partition, const nb::str& task, 
 void bind_store_claims(nb::class_<Store>& store) {
   store
       .def("claim", &claim, nb::arg("partition"), nb::arg("task"), nb::arg("task_version"), nb::arg("fields"),
-           nb::arg("rows").noconvert(), nb::arg("sampler_state"), nb::arg("lease_s"))
+           nb::arg("rows").noconvert(), nb::arg("sampler_state"), nb::arg("lease_s"), nb::kw_only(),
+           nb::arg("lock_timeout_s") = nb::none())
       .def("finish_claim", &finish_claim, nb::arg("partition"), nb::arg("task"), nb::arg("fencing"),
            nb::arg("consumed"))
       .def("extend_claim", &extend_claim, nb::arg("partition"), nb::arg("task"), nb::arg("fencing"), nb::arg("lease_s"))

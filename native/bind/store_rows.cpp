@@ -16,6 +16,7 @@
 #include "bind/rows.hpp"
 #include "bind/store.hpp"
 #include "bind/text.hpp"
+#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -93,13 +94,17 @@ TaskSnapshot task_snapshot(Store& self, const nb::str& partition, const nb::str&
 }
 
 bool task_commit(Store& self, const nb::str& partition, const nb::str& task, std::uint64_t task_version,
-                 const Strings& fields, const IndexesArgument& consumed, const nb::bytes& sampler_state) {
+                 const Strings& fields, const IndexesArgument& consumed, const nb::bytes& sampler_state,
+                 std::optional<double> lock_timeout_s) {
   const std::string name = to_utf8(partition, "partition");
   const std::string task_name = to_utf8(task, "task");
   const std::vector<std::string> names = to_strings(fields, "fields");
   const std::vector<std::int64_t> rows = to_vector(consumed);
   const std::string state = to_string(sampler_state);
-  return without_gil([&] { return self.task_commit(name, task_name, task_version, names, rows, state); });
+  return without_gil([&] {
+    const Patience patience(lock_timeout_s);
+    return self.task_commit(name, task_name, task_version, names, rows, state);
+  });
 }
 
 void task_reset(Store& self, const nb::str& partition, const std::optional<nb::str>& task) {
@@ -145,7 +150,8 @@ void bind_store_rows(nb::class_<Store>& store) {
       .def("consumed_rows", &consumed_rows, nb::arg("partition"), nb::arg("task"))
       .def("task_snapshot", &task_snapshot, nb::arg("partition"), nb::arg("task"), nb::arg("fields"))
       .def("task_commit", &task_commit, nb::arg("partition"), nb::arg("task"), nb::arg("task_version"),
-           nb::arg("fields"), nb::arg("consumed").noconvert(), nb::arg("sampler_state"))
+           nb::arg("fields"), nb::arg("consumed").noconvert(), nb::arg("sampler_state"), nb::kw_only(),
+           nb::arg("lock_timeout_s") = nb::none())
       .def("task_reset", &task_reset, nb::arg("partition"), nb::arg("task").none());
 }
 

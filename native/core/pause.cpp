@@ -102,6 +102,10 @@ bool pass(const char* name) {
     case PauseAction::kill:
       ::kill(::getpid(), SIGKILL);
       for (;;) ::pause();  // until the signal is delivered
+    case PauseAction::freeze:
+      slot->action.store(disarmed, std::memory_order_release);  // once
+      ::kill(::getpid(), SIGSTOP);
+      return false;
     case PauseAction::stop: {
       const unsigned before = slot->resumed.load(std::memory_order_acquire);
       slot->waiting.fetch_add(1);
@@ -168,10 +172,11 @@ namespace tq {
 
 PauseAction pause_action(const std::string& text) {
   if (text == "kill") return PauseAction::kill;
+  if (text == "freeze") return PauseAction::freeze;
   if (text == "stop") return PauseAction::stop;
   if (text == "fail") return PauseAction::fail;
   if (text == "delay") return PauseAction::delay;
-  throw Error(ErrorCode::invalid, "pause action '" + text + "': it is kill, stop, fail or delay");
+  throw Error(ErrorCode::invalid, "pause action '" + text + "': it is kill, freeze, stop, fail or delay");
 }
 
 }  // namespace tq

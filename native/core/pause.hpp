@@ -14,6 +14,7 @@ namespace tq {
 
 enum class PauseAction {
   kill,  // SIGKILL to this process
+  freeze,  // SIGSTOP to this process: it goes on when somebody continues it
   stop,  // the thread waits until `resume_pause(name)`
   fail,  // throws Error(system, EIO); at a point that must not throw: nothing
   delay,  // the thread sleeps 300 ms: long enough for a fork to arrive, whose thread may hold what `resume` needs (the GIL)
@@ -37,7 +38,7 @@ inline constexpr bool pause_points_compiled = false;
 
 // Error(invalid) when the points are not compiled in: a test that arms nothing would test nothing.
 void arm_pause(const std::string& name, PauseAction action, int after = 0);
-// "kill", "stop" or "fail"; Error(invalid) otherwise.
+// By its name; Error(invalid) when there is none of that name.
 PauseAction pause_action(const std::string& text);
 // Disarms the point and lets every thread stopped there go on. Nothing happens when none is.
 void resume_pause(const std::string& name);

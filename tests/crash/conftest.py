@@ -10,7 +10,7 @@ from tests.support.quiet import without_service
 from tests.support.sessions import embedded
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     with Nursery() as found:
         yield found

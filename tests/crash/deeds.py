@@ -214,6 +214,17 @@ def read(world: World, point: str, _: bool) -> None:
     world.verify()
 
 
+def drop(world: World, point: str, _: bool) -> None:
+    """In the thread that looks at dropped mappings."""
+    numbers = list(range(400, 408))
+    meta = world.put_plain(numbers)
+    world.die(point, victims.drop, meta)
+    world.client.clear_samples(meta)
+    world.forget_plain(numbers)
+    world.settle()
+    world.verify()
+
+
 def read_scattered(world: World, point: str, _: bool) -> None:
     numbers = list(range(400, 404))
     meta = world.scatter(numbers)
@@ -323,6 +334,15 @@ def fork(world: World, point: str, _: bool) -> None:
     world.die(point, victims.fork_with_views, meta)
     world.client.clear_samples(meta)
     world.forget_plain(numbers)
+    world.settle()
+    world.verify()
+
+
+def lock_task(world: World, point: str, _: bool) -> None:
+    """Whoever needs it next has it at once."""
+    world.die(point, victims.lock_task, "task")
+    with world.client._store.lock_task("plain", "task", 0.0):
+        pass
     world.settle()
     world.verify()
 

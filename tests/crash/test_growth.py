@@ -42,6 +42,7 @@ def fill(world: World, nbytes: int) -> None:
 @pytest.mark.parametrize(
     "point",
     [
+        "growth.locked",
         "payload.before_grow",
         # The put that finds no room: it looks for something to free first (no write transaction of its own when nobody
         # died), backs a step under the gate, tells the index, reserves.

@@ -84,7 +84,8 @@ ROUNDS = [
             "index.free.before_commit",
         ],
     ),
-    *rounds(deeds.read, [*LEASE, "view.before_map", "copy.midway", *DROP]),
+    *rounds(deeds.read, ["index.reading", *LEASE, "view.before_map", "copy.midway", *DROP]),
+    *rounds(deeds.drop, ["keeper.before_look"]),
     *rounds(deeds.read_scattered, [*LEASE, "copy.midway:1", "lease.before_release:2"]),
     *rounds(deeds.cleared_then_died, ["write_gate.entered", "index.reserve.before_commit"]),
     *rounds(deeds.tags, CHANGE, CHANGED),
@@ -101,9 +102,10 @@ ROUNDS = [
         [*CHANGE, *CHANGED, "reap.before_remove", *SCAN, "index.free.before_commit", "index.after_commit:1"],
     ),
     *rounds(deeds.trim, [*CHANGE, *CHANGED, "index.before_commit:1"]),
-    *rounds(deeds.fork, ["fork.before_handover", "lease_file.locked"]),
+    *rounds(deeds.fork, ["fork.before_handover", "lease_file.locked", "fork.handed_over"]),
+    *rounds(deeds.lock_task, ["task.locked"]),
     *rounds(deeds.leave, ["view.before_unmap", "lease.before_release"]),
-    *rounds(deeds.join, ["lease_file.locked"]),
+    *rounds(deeds.join, ["lease_file.locked", "index.slot_locked", "index.slot_locked:1", "index.reading"]),
 ]
 
 
@@ -155,6 +157,16 @@ def test_deaths_in_any_order(world: World) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_thousand_deaths_in_any_order(world: World, seed: int) -> None:
     in_any_order(world, seed, 1000)
+
+
+def test_a_child_that_dies_before_it_takes_over(world: World) -> None:
+    """Its parent reads on; nothing of the hand-over stays."""
+    meta = world.meta_of(EIGHT)
+    child = world.nursery.start(victims.fork_a_child_that_dies, world.session.name, meta)
+    assert child.receive() == "as it was"
+    assert child.wait() == 0
+    world.settle()
+    world.verify()
 
 
 def test_many_dead_at_once(world: World) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -126,6 +127,14 @@ def read(client: TransferQueueClient, arm: Arm, meta: BatchMeta, mode: str) -> N
     del again
 
 
+def drop(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:
+    """Of what is dropped another thread takes care."""
+    held = client.get_data(meta)
+    arm()
+    del held
+    time.sleep(10)
+
+
 def hold(client: TransferQueueClient, arm: Arm, meta: BatchMeta, mode: str) -> None:
     """Dies with views in hand, written to where that is allowed."""
     held = client.get_data(meta, mode=mode)
@@ -211,6 +220,26 @@ def fork_with_views(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> N
         os.kill(os.getpid(), 9)
     os.waitpid(pid, 0)
     del held
+
+
+def lock_task(client: TransferQueueClient, arm: Arm, task: str) -> None:
+    arm()
+    with client._store.lock_task("plain", task, 5.0):
+        pass
+
+
+def fork_a_child_that_dies(pipe: Connection, session: str, meta: BatchMeta) -> None:
+    client = tq.init(session=session).client
+    held = client.get_data(meta)
+    before = versions_of(held)
+    _native.arm_pause("fork.in_child", "kill")
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
+    pipe.send("as it was" if versions_of(held) == before else "changed")
+    del held
+    tq.close()
 
 
 def leave(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:

@@ -19,6 +19,7 @@ from transferqueue.client.rows import RowCalls
 from transferqueue.errors import StaleMetadataError, name_some
 from transferqueue.metadata import BatchMeta
 from transferqueue.samplers.registry import SamplerRun
+from transferqueue.waiting import lock_timeout
 
 if TYPE_CHECKING:
     from transferqueue._native import TaskSnapshot
@@ -61,7 +62,13 @@ class Wanted:
 
 
 class Way(Generic[Taken]):
-    """What becomes of the rows that were chosen."""
+    """What becomes of the rows that were chosen.
+
+    Attributes:
+        until_s: the call's deadline, as `waiting.deadline` gives it.
+    """
+
+    until_s: float | None = None
 
     def take(self, wanted: Wanted, snapshot: TaskSnapshot, rows: Indexes, state: bytes) -> Taken | None:
         """One transaction; None when what the choice rests on has changed."""
@@ -121,7 +128,9 @@ class ChoiceCalls(RowCalls):
                     return Look(snapshot, (meta, taken))
                 tries += 1
                 if tries == _FREE_TRIES:
-                    lock = self._store.lock_task(wanted.partition, wanted.task, _TASK_LOCK_TIMEOUT_S)
+                    limit_s = lock_timeout(way.until_s)
+                    limit_s = _TASK_LOCK_TIMEOUT_S if limit_s is None else limit_s
+                    lock = self._store.lock_task(wanted.partition, wanted.task, limit_s)
                     stack.enter_context(lock)
 
     def _what_is_there(self, wanted: Wanted, snapshot: TaskSnapshot | None) -> str:

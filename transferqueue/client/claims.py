@@ -13,20 +13,28 @@ from transferqueue.client.choosing import ChoiceCalls, Wanted, Way
 from transferqueue.client.core import Indexes, as_indexes, check_names, check_partition
 from transferqueue.client.row_meta import batch_meta
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
+from transferqueue.waiting import Steps, blocking, deadline, lock_timeout, wait_until
 
 if TYPE_CHECKING:
     from transferqueue._native import Store, TaskSnapshot
 
 
 class _Claiming(Way[tuple[int, float]]):
-    def __init__(self, store: Store, lease_s: float) -> None:
+    def __init__(self, store: Store, lease_s: float, until_s: float | None) -> None:
         self._store = store
         self._lease_s = lease_s
+        self.until_s = until_s
 
     def take(self, wanted: Wanted, snapshot: TaskSnapshot, rows: Indexes, state: bytes) -> tuple[int, float] | None:
         return self._store.claim(
-            wanted.partition, wanted.task, snapshot.task_version, wanted.fields, rows, state, self._lease_s
+            wanted.partition,
+            wanted.task,
+            snapshot.task_version,
+            wanted.fields,
+            rows,
+            state,
+            self._lease_s,
+            lock_timeout_s=lock_timeout(self.until_s),
         )
 
     def repeat(self, snapshot: TaskSnapshot, sampled: list[int], consumed: list[int]) -> list[int] | None:
@@ -90,7 +98,8 @@ class ClaimCalls(ChoiceCalls):
         task, seconds = _check_task(task_name), _check_lease(lease_s)
         names = check_names(fields, "fields")
         wanted = Wanted(partition, task, names, batch_size, 1 if partial else batch_size, dict(sampling or {}))
-        way = _Claiming(store, seconds)
+        until_s = deadline(timeout)
+        way = _Claiming(store, seconds, until_s)
         next_lapse_s: float | None = None
 
         def look() -> Claim | None:
@@ -103,11 +112,7 @@ class ClaimCalls(ChoiceCalls):
             return Claim(meta, task, partition, fencing, seconds, deadline_s)
 
         try:
-            return (
-                yield from wait_until(
-                    store, partition, deadline(timeout), look, _TooLate, changes_in_s=lambda: next_lapse_s
-                )
-            )
+            return (yield from wait_until(store, partition, until_s, look, _TooLate, changes_in_s=lambda: next_lapse_s))
         except _TooLate:
             nothing = batch_meta(self.session, partition, as_indexes([]), {}, ready=False)
             return Claim(nothing, task, partition, 0, seconds, 0.0)

@@ -10,7 +10,7 @@ from transferqueue.client.conditions import WaitCalls
 from transferqueue.client.core import as_indexes, by_partition, check_batch_meta, check_names
 from transferqueue.metadata import BatchMeta
 from transferqueue.service.rewriting import Rewriting
-from transferqueue.waiting import Steps, blocking
+from transferqueue.waiting import Steps, blocking, lock_timeout
 
 
 class CoalesceCalls(WaitCalls):
@@ -39,6 +39,7 @@ class CoalesceCalls(WaitCalls):
         self._open()
         self._check_session(check_batch_meta(meta, "coalesce"))
         names = meta.field_names if fields is None else check_names(fields, "fields")
+        until_s = self._put_deadline(timeout)
         for partition, indexes in by_partition(meta) if names else []:
             distinct = as_indexes(list(dict.fromkeys(indexes.tolist())))
             resolved = self._look(partition, distinct, names, raise_missing=True)
@@ -48,7 +49,7 @@ class CoalesceCalls(WaitCalls):
                 if rewriting.nbytes:
                     reservation = yield from self._reserve(rewriting.nbytes, timeout)
                     try:
-                        rewriting.write(self._store, reservation)
+                        rewriting.write(self._store, reservation, lock_timeout(until_s))
                     except BaseException:
                         give_up(reservation)
                         raise

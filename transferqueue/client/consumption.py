@@ -16,7 +16,7 @@ from transferqueue.client.rows import Status
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError, name_some
 from transferqueue.metadata import BatchMeta, FieldSchema
 from transferqueue.metadata.index_ranges import MAX_ROWS
-from transferqueue.waiting import Steps, blocking, deadline, wait_until
+from transferqueue.waiting import Steps, blocking, deadline, lock_timeout, wait_until
 
 if TYPE_CHECKING:
     from transferqueue._native import Store, TaskSnapshot
@@ -26,12 +26,17 @@ MODES = ("fetch", "insert", "force_fetch")
 
 
 class _Consuming(Way[bool]):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, until_s: float | None) -> None:
         self._store = store
+        self.until_s = until_s
 
     def take(self, wanted: Wanted, snapshot: TaskSnapshot, rows: Indexes, state: bytes) -> bool | None:
+        limit_s = lock_timeout(self.until_s)
+        version = snapshot.task_version
         return (
-            self._store.task_commit(wanted.partition, wanted.task, snapshot.task_version, wanted.fields, rows, state)
+            self._store.task_commit(
+                wanted.partition, wanted.task, version, wanted.fields, rows, state, lock_timeout_s=limit_s
+            )
             or None
         )
 
@@ -102,7 +107,8 @@ class ConsumptionCalls(ClaimCalls):
         config = dict(sampling_config or {})
         wanted = Wanted(partition, task_name, fields, batch_size, min(1, batch_size) if partial else batch_size, config)
         polling = self._config.controller.polling_mode if polling_mode is None else polling_mode
-        way = _Consuming(store)
+        until_s = deadline(timeout)
+        way = _Consuming(store, until_s)
         snapshot: TaskSnapshot | None = None
 
         def look() -> BatchMeta | None:
@@ -127,7 +133,7 @@ class ConsumptionCalls(ClaimCalls):
         def next_lapse_s() -> float | None:
             return None if snapshot is None else snapshot.next_lapse_s
 
-        return (yield from wait_until(store, partition, deadline(timeout), look, too_late, changes_in_s=next_lapse_s))
+        return (yield from wait_until(store, partition, until_s, look, too_late, changes_in_s=next_lapse_s))
 
     def _all_rows(self, fields: list[str], partition: str, known_fields_only: bool) -> BatchMeta:
         while True:

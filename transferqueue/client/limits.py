@@ -11,7 +11,7 @@ from transferqueue.aio import asynchronous
 from transferqueue.client.core import ClientCore, Indexes, as_indexes, check_partition
 from transferqueue.errors import LimitExceededError, LimitTimeoutError
 from transferqueue.partition_limits import PartitionLimits, check_setting
-from transferqueue.waiting import Sleep, Steps, deadline, is_over
+from transferqueue.waiting import Sleep, Steps, deadline, is_over, lock_timeout
 
 if TYPE_CHECKING:
     from transferqueue._native import PublishResult
@@ -94,6 +94,10 @@ class LimitCalls(ClientCore):
             raise TypeError(f"version must be an int, not {version!r}")
         self._open().set_weight_version(check_partition(partition_id), version)
 
+    def _put_deadline(self, timeout: float | None) -> float | None:
+        """Monotonic time at which a put gives up; `timeout` None: after ``put.timeout_s``."""
+        return deadline(self._config.put.timeout_s if timeout is None else timeout)
+
     def _has_limits(self, partition: str) -> bool:
         epoch = self._store.limit_epoch
         if epoch == 0:
@@ -164,7 +168,7 @@ class LimitCalls(ClientCore):
         """Rows without data, and tags, published within the partition's limits."""
 
         def attempt(left_s: float | None) -> Steps[PublishResult]:
-            return self._store.publish(partition, **rows)
+            return self._store.publish(partition, lock_timeout_s=lock_timeout(self._put_deadline(left_s)), **rows)
             yield  # never: nothing to wait for
 
         return (yield from self._within_limits(partition, timeout, attempt, **rows))

@@ -30,7 +30,7 @@ from transferqueue.errors import SchemaMismatchError, StorageFullError
 from transferqueue.metadata import BatchMeta, FieldSchema, KVBatchMeta
 from transferqueue.service.room_search import RoomSearch
 from transferqueue.tag_maps import encode_tags
-from transferqueue.waiting import Sleep, Steps, blocking, deadline, is_over
+from transferqueue.waiting import Sleep, Steps, blocking, is_over, lock_timeout
 
 if TYPE_CHECKING:
     from transferqueue._native import PublishResult, Reservation, Store
@@ -146,11 +146,14 @@ class WriteCalls(ReadCalls):
 
         def attempt(left_s: float | None) -> Steps[PublishResult]:
             nonlocal reservation
+            until_s = self._put_deadline(left_s)
             if reservation is None:
                 reservation = yield from self._reserve(plan.nbytes, left_s, ahead=True)
                 plan.write(reservation)
             # Where another put was faster since the look at the limits, the bytes stay for the next attempt.
-            return self._store.publish(partition, reservation=reservation, fields=plan.layouts, **rows)
+            return self._store.publish(
+                partition, reservation=reservation, fields=plan.layouts, lock_timeout_s=lock_timeout(until_s), **rows
+            )
 
         try:
             done = yield from self._within_limits(partition, timeout, attempt, nbytes=plan.nbytes, **rows)
@@ -163,16 +166,14 @@ class WriteCalls(ReadCalls):
         return done
 
     def _reserve(self, nbytes: int, timeout: float | None, *, ahead: bool = False) -> Steps[Reservation]:
-        until_s = None if timeout is None else deadline(timeout)
+        until_s = self._put_deadline(timeout)
         try:
-            return self._store.reserve(nbytes, 0.0, ahead)  # nearly always there is room, and no need for a clock
+            return self._store.reserve(nbytes, 0.0, ahead, lock_timeout_s=lock_timeout(until_s))
         except StorageFullError as error:
             if _never(error, nbytes):
                 raise
         began_s = time.monotonic()
-        if timeout is None:
-            until_s = deadline(self._config.put.timeout_s)
-        search = RoomSearch(self._store, nbytes)
+        search = RoomSearch(self._store, nbytes, lambda: lock_timeout(until_s))
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)

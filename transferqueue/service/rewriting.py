@@ -36,10 +36,18 @@ class Rewriting:
         self._movable = [(number, field) for number in scattered if (field := _gathered(resolved, number)) is not None]
         self.nbytes = place([field for _, field in self._movable]) if self._movable else 0
 
-    def write(self, store: Store, reservation: Reservation, *, compaction: bool = False) -> int:
+    def write(
+        self,
+        store: Store,
+        reservation: Reservation,
+        lock_timeout_s: float | None = None,
+        *,
+        compaction: bool = False,
+    ) -> int:
         """Copies into `reservation` (of `nbytes`) and publishes. Returns how many cells moved; the rest had changed.
 
         Args:
+            lock_timeout_s: see `Store.reserve`.
             compaction: counted as such, and the leases are dropped between the two, so that a block that loses its last
                 cell is free at once.
         """
@@ -54,7 +62,7 @@ class Rewriting:
         if compaction:
             self._resolved.release()
         layouts = [field.layout() for _, field in self._movable]
-        return store.move(self._resolved, reservation, layouts, compaction=compaction)
+        return store.move(self._resolved, reservation, layouts, compaction=compaction, lock_timeout_s=lock_timeout_s)
 
 
 def _gathered(resolved: Resolved, number: int) -> EncodedField | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from transferqueue.errors import StorageFullError
@@ -19,8 +20,10 @@ _LONGEST_S = 3.2
 class RoomSearch:
     """Of one put of `nbytes`, which tries again and again until there is room or its time is over."""
 
-    def __init__(self, store: Store, nbytes: int) -> None:
+    def __init__(self, store: Store, nbytes: int, lock_timeout_s: Callable[[], float | None] = lambda: None) -> None:
+        """`lock_timeout_s`: asked before each try, see `Store.reserve`."""
         self._store = store
+        self._lock_timeout_s = lock_timeout_s
         self._nbytes = nbytes
         self._next_s = 0.0
         self._pause_s = _COMPACT_AGAIN_S
@@ -32,7 +35,7 @@ class RoomSearch:
             StorageFullError: nothing helped now.
         """
         try:
-            return self._store.reserve(self._nbytes, 0.0, ahead)
+            return self._try(ahead)
         except StorageFullError as error:
             full = error
         if full.resource != "payload":
@@ -40,17 +43,20 @@ class RoomSearch:
         if time.monotonic() >= self._next_s:
             for _ in Compactor(self._store).rounds(self._nbytes):
                 try:
-                    return self._store.reserve(self._nbytes, 0.0, ahead)
+                    return self._try(ahead)
                 except StorageFullError as error:
                     full = error
             self._next_s = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)
         while self._spilled():
             try:
-                return self._store.reserve(self._nbytes, 0.0, ahead)
+                return self._try(ahead)
             except StorageFullError as error:
                 full = error
         raise full
+
+    def _try(self, ahead: bool) -> Reservation:
+        return self._store.reserve(self._nbytes, 0.0, ahead, lock_timeout_s=self._lock_timeout_s())
 
     def _spilled(self) -> bool:
         """Whether blocks that moved to disk left anything; in one piece where there is enough in pieces."""

@@ -10,6 +10,8 @@
 #include <map>
 #include <utility>
 
+#include "core/index/slot_lock.hpp"
+
 namespace tq::index {
 namespace {
 
@@ -163,6 +165,7 @@ void Env::release(Env* env) noexcept {
 void Env::open_here() {
   struct stat status {};
   if (stat((directory_ + "/data.mdb").c_str(), &status) != 0) throw_lmdb(errno, "open the index in " + directory_);
+  const SlotLock lock(directory_);
   EnvHandle env = make_env(static_cast<std::uint64_t>(status.st_size));
   open_env(env.get(), directory_, "open the index");
   MDB_txn* txn = nullptr;
@@ -231,6 +234,7 @@ MDB_txn* Env::take_reader() {
     mdb_txn_abort(txn);
     throw_lmdb(rc, "read the index");
   }
+  const SlotLock lock(directory_);
   check(begin_read(env_, &txn), "read the index");
   return txn;
 }
@@ -246,6 +250,7 @@ void Env::give_reader(MDB_txn* txn) noexcept {
 }
 
 int Env::check_readers() {
+  const SlotLock lock(directory_);
   int dead = 0;
   check(mdb_reader_check(env_, &dead), "check the readers of the index");
   return dead;

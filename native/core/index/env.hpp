@@ -6,10 +6,13 @@
 #pragma once
 
 #include <lmdb.h>
+#include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +27,13 @@ namespace tq::index {
 inline void check(int rc, const char* doing) {
   if (rc != MDB_SUCCESS) [[unlikely]] throw_lmdb(rc, doing);
 }
+
+// A read that is in progress and began before the last commit: pages that were in use then are not used again before it ends.
+struct OldestReader {
+  pid_t pid = 0;
+  std::uint64_t txn = 0;      // the commit that it sees
+  std::uint64_t commits = 0;  // how many there were since
+};
 
 class Env {
  public:
@@ -54,6 +64,16 @@ class Env {
   MDB_txn* take_reader();
   void give_reader(MDB_txn* txn) noexcept;
   int check_readers();
+  // A look at every slot in use, without a lock.
+  std::optional<OldestReader> oldest_reader() const;
+  // Whether a call of this process has waited for this read before, in vain. Relaxed: a wrong answer costs one wait.
+  bool is_stuck(const OldestReader& reader) const {
+    return stuck_txn_.load(std::memory_order_relaxed) == reader.txn && stuck_pid_.load(std::memory_order_relaxed) == reader.pid;
+  }
+  void note_stuck(const OldestReader& reader) {
+    stuck_txn_.store(reader.txn, std::memory_order_relaxed);
+    stuck_pid_.store(reader.pid, std::memory_order_relaxed);
+  }
 
  private:
   struct Pool {
@@ -75,6 +95,8 @@ class Env {
   std::uint64_t total_pages_ = 0;
   std::uint64_t page_nbytes_ = 0;
   unsigned fork_epoch_ = 0;
+  std::atomic<std::uint64_t> stuck_txn_{0};
+  std::atomic<pid_t> stuck_pid_{0};
   unsigned users_ = 0;  // guarded by the registry's mutex
   std::unique_ptr<Pool> pool_;
 };

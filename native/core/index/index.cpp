@@ -58,6 +58,13 @@ void Index::reopen_in_child() {
   impl_->env->reopen_in_child();
 }
 
+std::optional<Index::OldRead> Index::oldest_reader() {
+  impl_->env->ensure_own();
+  const std::optional<OldestReader> reader = impl_->env->oldest_reader();
+  if (!reader) return std::nullopt;
+  return OldRead{reader->pid, reader->txn, reader->commits};
+}
+
 int Index::check_readers() {
   impl_->env->ensure_own();
   return impl_->env->check_readers();

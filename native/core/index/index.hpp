@@ -349,6 +349,9 @@ class Index {
   // The whole index against itself (check.hpp): Error(corrupt) that says what is wrong. Returns the published blocks.
   std::vector<BlockRef> check();
   int check_readers();  // LMDB's dead-reader check; returns how many slots it cleared
+  struct OldRead { std::int64_t pid = 0; std::uint64_t txn = 0; std::uint64_t commits = 0; };
+  // The read in progress that is the most commits behind, of any process; nullopt when none is behind.
+  std::optional<OldRead> oldest_reader();
 
   struct Impl;  // opaque: index/impl.hpp
 

@@ -11,7 +11,7 @@ void throw_lmdb(int rc, const std::string& doing) {
     case MDB_MAP_FULL: {
       Error error(ErrorCode::index_full, could_not + "the metadata index of the session is full; clear rows or partitions that "
                                                      "are no longer needed, or start the session with a larger index");
-      error.errno_value = rc;  // tells it from a refusal of our own: see wait_for_readers
+      error.errno_value = rc;  // tells it from a refusal of our own: see ReaderWait
       throw error;
     }
     case MDB_TXN_FULL:

@@ -80,6 +80,7 @@ std::uint64_t Txn::used_pages() const {
 ReadTxn::ReadTxn(Env& env) : Txn(env) {
   txn_ = env.take_reader();
   acquire_fence();
+  TQ_PAUSE_NOTHROW("index.reading");
 }
 
 WriteTxn::WriteTxn(Env& env, WriteGate& gate) : Txn(env), entered_(gate) {

@@ -2,6 +2,7 @@
 // a write transaction, until its next write.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -99,25 +100,36 @@ class Cursor {
 };
 
 // LMDB met a full map though few pages hold records: a reader that is not scheduled pins what commits meanwhile freed (at
-// 10,000 commits a second, 16 MiB in 50 ms). Clears the slots of dead readers and sleeps for the living ones; false when the
-// records themselves fill the map, or after about 5 s. Outside a transaction.
-bool wait_for_readers(Env& env, unsigned tries);
+// 10,000 commits a second, 16 MiB in 50 ms). One write's waiting for it.
+class ReaderWait {
+ public:
+  // Outside a transaction. Clears the slots of dead readers and sleeps for the living ones; false when the records themselves
+  // fill the map. Error(index_full) naming the oldest reader after 5 s, or at the call's own deadline; at once when an earlier
+  // call of this process has waited for the same read already.
+  bool once_more(Env& env);
+
+
+ private:
+  unsigned tries_ = 0;
+  std::chrono::steady_clock::time_point began_;
+  double limit_s_ = 0;
+};
 
 // The error of a map that is full, with what is there: the figures of the last commit, as the transaction that failed is over.
 Error full_index(Env& env, const Error& error);
 
-// Runs `body(txn)` in a write transaction of its own and commits. Where `wait_for_readers` says so the body runs again: it
+// Runs `body(txn)` in a write transaction of its own and commits. Where `ReaderWait` says so the body runs again: it
 // must start from what it finds in the transaction.
 template <class Body>
 auto write(Env& env, WriteGate& gate, Room room, Body&& body) {
-  for (unsigned tries = 0;; ++tries) {
+  for (ReaderWait wait;;) {
     try {
       WriteTxn txn(env, gate);
       auto result = body(txn);
       txn.commit(room);
       return result;
     } catch (const Error& error) {
-      if (error.errno_value == MDB_MAP_FULL && wait_for_readers(env, tries)) continue;
+      if (error.errno_value == MDB_MAP_FULL && wait.once_more(env)) continue;
       // Refusals for another reason (numbers that are used up, the block table) say what they are.
       const bool map_is_full = error.errno_value == MDB_MAP_FULL || (error.resource == nullptr && !error.figures.empty());
       if (error.code == ErrorCode::index_full && map_is_full) throw full_index(env, error);

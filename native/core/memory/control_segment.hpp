@@ -35,6 +35,7 @@ class ControlSegment {
   std::atomic<std::uint32_t>& partition_word(PartitionId id) noexcept;
 
   layout::RobustLock& write_gate() noexcept { return at().write_gate; }
+  std::atomic<std::uint64_t>& oldest_read() noexcept { return at().oldest_read.value; }
   layout::RobustLock& growth_lock() noexcept { return at().growth_lock; }
   layout::RobustLock& spill_lock() noexcept { return at().spill_lock; }
   layout::RobustLock& task_lock(PartitionId id, const std::string& task) noexcept;  // by hash: a collision only serialises

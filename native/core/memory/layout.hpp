@@ -81,7 +81,8 @@ inline constexpr std::size_t partition_word_count = 1024;  // by id modulo; a co
 //     64 | payload bytes, step bytes, pid namespace: constant | ended (0, then 1 for ever)
 //    128 | next owner id | 192 | lease hand-overs | 256 | session word
 //    320 | write gate    | 384 | task locks [64] | 4480 | partition words [1024], 4 bytes each
-//   8576 | growth lock   | 8640 | spill lock | 8704 | limit epoch | 8768 | zero
+//   8576 | growth lock   | 8640 | spill lock | 8704 | limit epoch
+//   8768 | oldest read of the index and since when: see oldest_read.hpp | 8832 | zero
 //  12288 | counter stripes [64], a page each | 274432 | methods [256], 256 bytes each | 339968 | end
 // The partition words are packed: they are bumped once a commit, which costs far more than a shared line.
 struct ControlLayout {
@@ -99,6 +100,7 @@ struct ControlLayout {
   RobustLock growth_lock;
   RobustLock spill_lock;
   Line32 limit_epoch;    // how often limits were set; only a hint, the index decides
+  Line64 oldest_read;
   CounterStripe stripes[stripe_count];
   MethodLayout methods[method_count];
 };

@@ -43,6 +43,7 @@ static_assert(offsetof(ControlLayout, partition_words) == 4480);
 static_assert(offsetof(ControlLayout, growth_lock) == 8576);
 static_assert(offsetof(ControlLayout, spill_lock) == 8640);
 static_assert(offsetof(ControlLayout, limit_epoch) == 8704);
+static_assert(offsetof(ControlLayout, oldest_read) == 8768);
 static_assert(offsetof(ControlLayout, stripes) == 12288);
 static_assert(offsetof(ControlLayout, methods) == 274432);
 

@@ -241,6 +241,7 @@ void LeaseFile::before_fork() noexcept {
     TQ_PAUSE("fork.before_handover");
     handover_ = File::make(folder_, *control_, file_.get());
     control_->handovers().fetch_add(1, std::memory_order_seq_cst);  // before the parent may release: lease_directory.hpp
+    TQ_PAUSE("fork.handed_over");
   } catch (const Error& error) {
     handover_.reset();
     claims_of_child_ = error.code == ErrorCode::session_not_found || control_->ended() ? Claims::over : Claims::lost;
@@ -257,6 +258,7 @@ void LeaseFile::after_fork_in_parent() noexcept {
 }
 
 void LeaseFile::after_fork_in_child() noexcept {
+  TQ_PAUSE_NOTHROW("fork.in_child");
   claims_.store(claims_of_child_, std::memory_order_relaxed);
   if (handover_ != nullptr) {
     file_ = std::move(handover_);  // closes our descriptor of the parent's file: its lock is the parent's alone again

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 
 #include "core/error.hpp"
+#include "core/process_name.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -56,6 +58,28 @@ timespec realtime_after(std::int64_t nanoseconds) {
   return until;
 }
 
+// The word of the mutex holds the owner's thread number: the kernel finds the locks of the dead by it. It fills the gap between
+// taking the mutex and writing the pid down, in which a process may be stopped, too.
+std::int32_t holder_of(const layout::RobustLock& lock) noexcept {
+  const std::int32_t pid = lock.holder_pid.load(std::memory_order_relaxed);
+#if defined(__GLIBC__)
+  constexpr int thread_bits = 0x3fffffff;  // FUTEX_TID_MASK
+  if (pid == 0) return __atomic_load_n(&lock.mutex.__data.__lock, __ATOMIC_RELAXED) & thread_bits;
+#endif
+  return pid;
+}
+
+Error not_free(const layout::RobustLock& lock, const std::string& what, double timeout_s) {
+  const std::int32_t holder = holder_of(lock);
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3g", timeout_s);
+  Error error(ErrorCode::timeout, "the " + what + " was not free within " + seconds + " s; " +
+                                      (holder == 0 ? "it changes hands all the time"
+                                                   : process_name(holder) + " holds it: have it continue, or end it"));
+  if (holder != 0) error.figures = {{"holder_pid", static_cast<std::uint64_t>(holder)}};
+  return error;
+}
+
 }  // namespace
 
 void format(layout::RobustLock& lock) {
@@ -81,12 +105,7 @@ std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const 
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
     do {
       const std::int64_t left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
-      if (left <= 0) {
-        const std::int32_t holder = lock.holder_pid.load(std::memory_order_relaxed);
-        throw Error(ErrorCode::timeout, "the " + what + " was not free within " + std::to_string(timeout_s) + " s; " +
-                                            (holder == 0 ? "it changes hands all the time"
-                                                         : "process " + std::to_string(holder) + " holds it"));
-      }
+      if (left <= 0) throw not_free(lock, what, timeout_s);
       // The slice is measured on the settable clock, the whole on the steady one: a clock that jumps costs one slice.
       const timespec until = realtime_after(std::min(left, slice_ns));
       result = ::pthread_mutex_timedlock(&lock.mutex, &until);

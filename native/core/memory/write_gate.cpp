@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/patience.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -16,7 +17,7 @@ RobustWriteGate::RobustWriteGate(std::shared_ptr<ControlSegment> control, double
       interrupted_(interrupted) {}
 
 void RobustWriteGate::enter() {
-  control_->counters().took(Latency::lock_wait, robust_lock::lock(control_->write_gate(), timeout_s_, what_, interrupted_));
+  control_->counters().took(Latency::lock_wait, robust_lock::lock(control_->write_gate(), Patience::left_s(timeout_s_), what_, interrupted_));
   entered_ = std::chrono::steady_clock::now();
   TQ_PAUSE_NOTHROW("write_gate.entered");
 }
@@ -29,7 +30,8 @@ void RobustWriteGate::leave() noexcept {
 }
 
 GrowthLock::GrowthLock(ControlSegment& control, double timeout_s) : lock_(control.growth_lock()) {
-  robust_lock::lock(lock_, timeout_s, "growth lock of session '" + control.session() + "'");
+  robust_lock::lock(lock_, Patience::left_s(timeout_s), "growth lock of session '" + control.session() + "'");
+  TQ_PAUSE_NOTHROW("growth.locked");
 }
 
 GrowthLock::~GrowthLock() { robust_lock::unlock(lock_); }
@@ -53,6 +55,7 @@ TaskLock::TaskLock(std::shared_ptr<ControlSegment> control, PartitionId partitio
   layout::RobustLock& lock = control_->task_lock(partition, task);
   robust_lock::lock(lock, timeout_s, "lock of task '" + task + "'", interrupted);
   lock_ = &lock;
+  TQ_PAUSE_NOTHROW("task.locked");
 }
 
 void TaskLock::release() noexcept {

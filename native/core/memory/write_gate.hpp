@@ -18,6 +18,7 @@ namespace tq {
 // gate protects no data of its own, LMDB recovers its part.
 class RobustWriteGate final : public WriteGate {
  public:
+  // `timeout_s`: of calls that have no deadline of their own (patience.hpp).
   explicit RobustWriteGate(std::shared_ptr<ControlSegment> control, double timeout_s = 30.0,
                            robust_lock::Interrupted interrupted = nullptr);
   void enter() override;  // Error(timeout) "... held by process 123"

@@ -1,4 +1,5 @@
 // Claims: one transaction of the index each, then the wake.
+#include "core/patience.hpp"
 #include "core/pause.hpp"
 #include "core/store/store.hpp"
 
@@ -28,6 +29,7 @@ std::int64_t Store::extend_claim(const std::string& partition, const std::string
 }
 
 std::size_t Store::drop_claims() {
+  const Patience patience(5.0);  // housekeeping, see report.cpp
   const Call call(*attachment_);
   const std::vector<std::string> partitions = call.index().drop_claims();
   wake_partitions(*attachment_->control, partitions);

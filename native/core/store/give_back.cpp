@@ -9,6 +9,7 @@
 
 #include "core/memory/retire.hpp"
 #include "core/memory/wake.hpp"
+#include "core/patience.hpp"
 #include "core/pause.hpp"
 
 namespace tq {
@@ -37,6 +38,16 @@ void drain_give_back(Attachment& attachment, Index& index) {
     attachment.table.set_free(extents[i].block);
   }
   if (!extents.empty()) bump_word(room_word(*attachment.control));
+}
+
+void drain_if_free(Attachment& attachment, Index& index) {
+  constexpr double moment_s = 0.1;
+  const Patience patience(moment_s);
+  try {
+    drain_give_back(attachment, index);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::timeout && error.code != ErrorCode::index_full) throw;
+  }
 }
 
 std::uint64_t retire_blocks(Attachment& attachment, Index& index, const std::vector<BlockRef>& retired) {

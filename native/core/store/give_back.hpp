@@ -11,6 +11,9 @@ namespace tq {
 
 // Gives back what deleters queued. One relaxed load when there is nothing.
 void drain_give_back(Attachment& attachment, Index& index);
+// The same, unless another process keeps the write gate, or all pages of the index: then it is left to a later call. For calls that must not stall, and for
+// those that clean up after an error, which is the one to tell.
+void drain_if_free(Attachment& attachment, Index& index);
 
 // The retire protocol for blocks that a committed transaction listed as retired: words, fence, scan, free. Those that
 // somebody still reads stay listed. Bytes freed.

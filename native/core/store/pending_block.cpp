@@ -138,7 +138,7 @@ void PendingBlock::abandon() {
   }
   if (attachment_->closed()) return;  // whoever reaps this process finds the record
   const Call call(*attachment_, /*even_if_ended=*/true);
-  drain_give_back(*attachment_, call.index());
+  drain_if_free(*attachment_, call.index());
 }
 
 bool PendingBlock::give_back() noexcept {

@@ -1,12 +1,15 @@
 // Reclaiming, reaping, populating and what the statistics say.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/memory/gather_buffer.hpp"
+#include "core/memory/oldest_read.hpp"
+#include "core/patience.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/room.hpp"
 #include "core/store/spill.hpp"
@@ -15,6 +18,9 @@
 namespace tq {
 
 namespace {
+
+// What it waits for a lock: it is done again and again, and who ends the service waits for it.
+constexpr double housekeeping_s = 5.0;
 
 // The distinct blocks of `clients`, and where they lie.
 std::map<std::uint64_t, Span> leased_spans(Index& index, const std::vector<ClientInfo>& clients) {
@@ -57,22 +63,42 @@ std::vector<LeaseReport> by_block(const std::vector<ClientInfo>& clients) {
   return reports;
 }
 
+struct OldRead {
+  std::uint64_t pid = 0;
+  std::uint64_t age_s = 0;
+  std::uint64_t commits = 0;
+};
+
+OldRead look_at_readers(Attachment& attachment, Index& index) {
+  const std::optional<Index::OldRead> reader = index.oldest_reader();
+  if (!reader) {
+    note_no_old_read(attachment.control->oldest_read());
+    return {};
+  }
+  const std::uint64_t age_s = note_oldest_read(attachment.control->oldest_read(), reader->pid, reader->txn);
+  return {static_cast<std::uint64_t>(reader->pid), age_s, reader->commits};
+}
+
 }  // namespace
 
 std::uint64_t Store::reclaim() {
+  const Patience patience(housekeeping_s);
   const Call call(*attachment_);
   const std::uint64_t freed = reclaim_all(*attachment_, call.index());
   call.index().check_readers();
+  look_at_readers(*attachment_, call.index());
   return freed;
 }
 
 std::vector<std::pair<OwnerId, std::int64_t>> Store::reap() {
+  const Patience patience(housekeeping_s);
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
   return reap_dead(*attachment_, call.index());
 }
 
 std::uint64_t Store::populate(std::uint64_t nbytes) {
+  const Patience patience(housekeeping_s);
   const Call call(*attachment_);
   return populate_ahead(*attachment_, call.index(), nbytes);
 }
@@ -83,6 +109,7 @@ std::uint64_t Store::make_huge(std::uint64_t nbytes) {
 }
 
 std::uint64_t Store::trim() {
+  const Patience patience(housekeeping_s);
   const Call call(*attachment_);
   drain_give_back(*attachment_, call.index());
   trim_gather_pool();  // this process's own, no part of the session
@@ -97,7 +124,7 @@ std::uint64_t Store::spill(std::uint64_t nbytes, bool contiguous) {
 
 std::vector<ClientReport> Store::clients() {
   const Call call(*attachment_);
-  drain_give_back(*attachment_, call.index());
+  drain_if_free(*attachment_, call.index());
   const std::vector<ClientInfo> clients = attachment_->lease_directory.clients();
   const std::map<std::uint64_t, Span> spans = leased_spans(call.index(), clients);
   std::map<OwnerId, std::uint64_t> pending;
@@ -118,7 +145,7 @@ std::vector<ClientReport> Store::clients() {
 
 std::vector<LeaseReport> Store::leases() {
   const Call call(*attachment_);
-  drain_give_back(*attachment_, call.index());
+  drain_if_free(*attachment_, call.index());
   std::vector<LeaseReport> reports = by_block(attachment_->lease_directory.clients());
   std::vector<BlockRef> blocks;
   blocks.reserve(reports.size());
@@ -131,13 +158,14 @@ std::vector<LeaseReport> Store::leases() {
 
 std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
   const Call call(*attachment_);
-  drain_give_back(*attachment_, call.index());
+  drain_if_free(*attachment_, call.index());
   const std::vector<ClientInfo> clients = attachment_->lease_directory.clients();
   std::vector<HeldLease> leased;
   for (const ClientInfo& client : clients) {
     if (client.alive) leased.insert(leased.end(), client.leased.begin(), client.leased.end());
   }
   const std::uint64_t leased_bytes = nbytes_of(leased, leased_spans(call.index(), clients));
+  const OldRead old_read = look_at_readers(*attachment_, call.index());
   const IndexStats index = call.index().stats();
   const std::uint64_t total = attachment_->payload->payload_bytes();
   const std::uint64_t taken =
@@ -173,6 +201,9 @@ std::vector<std::pair<std::string, std::uint64_t>> Store::stats() {
           {"gets", attachment_->control->counters().total(Latency::get).count()},
           {"index_used_bytes", index.index_used_bytes},
           {"index_total_bytes", index.index_total_bytes},
+          {"oldest_read_pid", old_read.pid},
+          {"oldest_read_age_s", old_read.age_s},
+          {"oldest_read_commits", old_read.commits},
           {"rows", static_cast<std::uint64_t>(index.rows)}};
 }
 

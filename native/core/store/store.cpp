@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "core/memory/fork_gate.hpp"
 #include "core/memory/spill_file.hpp"
 #include "core/memory/wake.hpp"
+#include "core/patience.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/room.hpp"
 
@@ -39,7 +41,10 @@ void Store::format(const SessionFiles& files, const Sizes& sizes) {
                 {behind, headroom});
 }
 
-Store::Store(const SessionFiles& files) : attachment_(std::make_shared<Attachment>(files)) {}
+Store::Store(const SessionFiles& files) {
+  const OperationGuard guard;  // a fork meanwhile would copy an environment that is half open
+  attachment_ = std::make_shared<Attachment>(files);
+}
 
 // Pending blocks share the attachment and may outlive this object; the index they must not.
 Store::~Store() { close(); }
@@ -47,6 +52,8 @@ Store::~Store() { close(); }
 void Store::close() {
   if (attachment_->closed()) return;
   try {
+    // A process that ends must not be kept by one that is stopped: what it would give back is reaped.
+    const Patience patience(5.0);
     const Call call(*attachment_, /*even_if_ended=*/true);
     drain_give_back(*attachment_, call.index());
     give_stock_back(*attachment_, call.index());

@@ -1,6 +1,9 @@
+#include <sys/wait.h>
+
 #include "memory/support.hpp"
 
 #include "core/memory/write_gate.hpp"
+#include "core/patience.hpp"
 
 using namespace tq_test;
 
@@ -35,6 +38,34 @@ TEST_CASE("the write gate excludes, and a timeout names who holds it") {
   CHECK(finish(holder) == 0);
   impatient.enter();
   impatient.leave();
+}
+
+TEST_CASE("a call's own deadline comes before the gate's, and a stopped holder is said to be stopped") {
+  Session session;
+  const Signal taken;
+  const Signal end;
+  const pid_t holder = start_holder(session, taken, end);
+  REQUIRE(taken.wait());
+  ::kill(holder, SIGSTOP);
+  int status = 0;
+  REQUIRE(::waitpid(holder, &status, WUNTRACED) == holder);
+  // The pid is not written down yet when a process is stopped right behind the locking itself.
+  session.control->write_gate().holder_pid.store(0, std::memory_order_relaxed);
+  {
+    const tq::Patience patience(0.15);
+    const tq::Patience same_as_before(std::nullopt);
+    tq::RobustWriteGate gate(session.control, 60.0);
+    const tq::Error error = error_of([&] { gate.enter(); });
+    CHECK(error.code == tq::ErrorCode::timeout);
+    CHECK_MESSAGE(contains(error.what(), "process " + std::to_string(holder) + " ("), error.what());
+    CHECK_MESSAGE(contains(error.what(), "stopped"), error.what());
+    REQUIRE(error.figures.size() == 1);
+    CHECK(error.figures[0].second == static_cast<std::uint64_t>(holder));
+  }
+  CHECK(tq::Patience::left_s(60.0) == 60.0);
+  ::kill(holder, SIGCONT);
+  end.send();
+  CHECK(finish(holder) == 0);
 }
 
 TEST_CASE("a holder that is killed is replaced at once, and the lock works on") {

@@ -46,6 +46,7 @@ def test_stats_have_the_documented_names_and_add_up(store: Store) -> None:
             "index_total_bytes",
         ),
         *("rows", "reserved_bytes", "free_extent_bytes"),
+        *("oldest_read_pid", "oldest_read_age_s", "oldest_read_commits"),
     }
     data = {"a": np.ones((4, 65536), np.uint8)}
     indexes = ns.put(store, "p", data).indexes
