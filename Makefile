@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak soak-hours lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak soak-hours fuzz lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench   every claim against every peer (under 15 minutes); writes docs/benchmarks.md"
 	@echo "make bench-quick   our own claims in a few rounds (under 2 minutes); make soak: the long crash and chaos runs"
 	@echo "make soak-hours   a GRPO-like load for 2 hours (HOURS=...): memory, mappings, index and latency must stay flat"
+	@echo "make fuzz    every decoder of foreign bytes, FUZZ_SECONDS (60) each; make soak does it for half an hour each"
 	@echo "make lint    ruff, mypy, pyright; make clean: removes what the targets made"
 
 INSTALLED := $(STAMPS)/installed-$(PYTHON_FILES)
@@ -138,13 +139,22 @@ $(STAMPS)/verl: tests/e2e/verl/requirements.txt | $(INSTALLED)
 	@$(PIP) install -q --no-deps --no-compile --target build/verl -r $< && touch $@ \
 	  || { rm -rf build/verl; echo "cannot install verl: tests/e2e/verl will be skipped; make verl tries again"; }
 
-soak: dev
+soak: dev $(STAMPS)/atheris
 	$(BIN)/python -m pytest tests -q -m soak --timeout 3600 -s
 
 # A long run of so many hours; its tables are printed at the end.
 HOURS ?= 2
 soak-hours: dev
 	TQ_LONG_RUN_HOURS=$(HOURS) $(BIN)/python -m pytest tests/soak -q -m soak -k test_hours -s
+
+# Native targets with libFuzzer where a clang has it, Python ones with atheris where it can be installed; else by mutation.
+FUZZ_SECONDS ?= 60
+fuzz: dev $(STAMPS)/atheris
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) $(ARGS)
+
+$(STAMPS)/atheris: constraints.txt | $(STAMPS)/dev
+	@$(PIP) install -q -c constraints.txt atheris || echo "no atheris for this Python: its targets are fuzzed without coverage"
+	@touch $@
 
 # The type checkers see the folders as they are installed: one package.
 typing-tree:

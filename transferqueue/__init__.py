@@ -221,6 +221,9 @@ if TYPE_CHECKING:
         ClosedError as ClosedError,
     )
     from transferqueue.errors import (
+        CorruptCheckpointError as CorruptCheckpointError,
+    )
+    from transferqueue.errors import (
         CorruptSegmentError as CorruptSegmentError,
     )
     from transferqueue.errors import (
@@ -383,8 +386,9 @@ _MODULE_OF = {
         ),
         "transferqueue.endpoints": "get_metrics_endpoint",
         "transferqueue.errors": (
-            "ClosedError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError LayoutMismatchError "
-            "LimitExceededError LimitTimeoutError PartitionNotFoundError PickleNotAllowedError RowDecodeError "
+            "ClosedError CorruptCheckpointError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
+            "LayoutMismatchError LimitExceededError LimitTimeoutError PartitionNotFoundError PickleNotAllowedError "
+            "RowDecodeError "
             "SchemaMismatchError SessionNotFoundError StaleMetadataError StorageFullError TransferQueueError "
             "TransferTimeoutError"
         ),

@@ -17,7 +17,7 @@ from typing import Any
 
 from transferqueue import logs
 from transferqueue.config import format_size, read_environment
-from transferqueue.errors import PartitionNotFoundError, TransferQueueError
+from transferqueue.errors import CorruptSegmentError, PartitionNotFoundError, TransferQueueError
 from transferqueue.metrics.endpoint import read_address
 from transferqueue.partition_limits import PartitionLimits
 from transferqueue.session_stats import MEANINGS
@@ -313,6 +313,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
             tags = str(decoder.decode(listing.tags[at]))
         except ValueError:
             tags = "(pickled)"
+        except CorruptSegmentError:
+            tags = "(damaged)"
         rows.append([str(int(index)), listing.keys[at] or "", ", ".join(have), tags])
     show_table(["global index", "key", "ready fields", "tags"], rows)
     if total > arguments.rows:

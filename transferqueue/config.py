@@ -451,7 +451,12 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
     values = {key: _lookup(base or Config(), key) for key in known_keys()}
     for key, entry in _leaves().items():
         if key in given:
-            values[key] = entry.metadata["parse"](given[key], key)
+            try:
+                values[key] = entry.metadata["parse"](given[key], key)
+            except (ValueError, TypeError, OverflowError) as error:
+                if key in str(error):
+                    raise
+                raise ValueError(f"{key}: {given[key]!r} is no value for it: {error}") from error
 
     def group(kind: Any, prefix: str) -> Any:
         return kind(**{entry.name: values[prefix + entry.name] for entry in fields(kind)})

@@ -133,6 +133,10 @@ class CorruptSegmentError(TransferQueueError, OSError):
     path: str | None
 
 
+class CorruptCheckpointError(CorruptSegmentError):
+    """A checkpoint whose files are not what was written, or say what cannot be: `path`."""
+
+
 class DataLostError(TransferQueueError, KeyError):
     """Rows whose only copy lived in something that died: `rows` (global indexes), `node`."""
 

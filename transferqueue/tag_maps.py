@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from transferqueue.errors import CorruptSegmentError
+
 PICKLE_EXTENSION = 1
 _COUNT = struct.Struct("<I")
 _EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
@@ -102,16 +104,19 @@ class TagDecoder:
 
     def _extension(self, code: int, data: memoryview) -> Any:
         if code != PICKLE_EXTENSION:
-            raise ValueError(f"a tag holds an extension of unknown kind {code}")
+            raise CorruptSegmentError(f"a tag holds an extension of unknown kind {code}")
         if not self._allow_pickle:
             raise ValueError("a tag holds a pickled value and allow_pickle is off; set allow_pickle to read it")
-        return pickle.loads(data)
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # code of the value's class: anything may come out of it
+            raise CorruptSegmentError(f"a tag holds a value that cannot be unpickled: {error!r}") from error
 
     def decode(self, blob: bytes) -> dict[str, Any]:
         """The tags of one row; a new dict at each call.
 
         Raises:
-            ValueError: not a tag map, or a pickled value while `allow_pickle` is off.
+            CorruptSegmentError: not a tag map. ValueError: a pickled value while `allow_pickle` is off.
         """
         if not blob:
             return {}
@@ -127,13 +132,13 @@ class TagDecoder:
                 (length,) = _COUNT.unpack_from(blob, at)
                 at += _COUNT.size
                 if at + length > len(blob):
-                    raise ValueError("a tag map ends in the middle of a value")
+                    raise CorruptSegmentError("a tag map ends in the middle of a value")
                 tags[name] = self._decode_value(blob[at : at + length])
                 at += length
-        except (struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
-            raise ValueError(f"malformed tag map of {len(blob)} bytes: {error}") from error
+        except (struct.error, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            raise CorruptSegmentError(f"malformed tag map of {len(blob)} bytes: {error}") from error
         if at != len(blob):
-            raise ValueError(f"malformed tag map: {len(blob) - at} bytes too many")
+            raise CorruptSegmentError(f"malformed tag map: {len(blob) - at} bytes too many")
         return tags
 
     def decode_all(self, blobs: Iterable[bytes]) -> list[dict[str, Any]]:

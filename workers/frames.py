@@ -5,8 +5,9 @@ sides, which for a call with a piece of metadata costs more than the call. So su
 frame that is the same for all ranks is made once. Whatever else is among the values (tensors, references, a user's
 objects, metadata whose user values are such) is left to Ray's own ways.
 
-A call is a msgpack array ``[method, args, kwargs]`` with metadata as extension types, an answer is one byte that says
-what follows. What is read is bounded and checked as `transferqueue.metadata` does it.
+A call is a version byte and a msgpack array ``[method, args, kwargs]`` with metadata as extension types, an answer is
+one byte that says what follows (metadata begins with a version of its own). What is read is bounded and checked as
+`transferqueue.metadata` does it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 
 import msgspec
 
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire, kv_wire
 from transferqueue.workers.arguments import Broadcast, PerRank
 
+FRAME_VERSION = 1
+_VERSION = bytes([FRAME_VERSION])
 _BATCH, _KEYS, _BYTES = 1, 2, 3
 _CODES: dict[type, int] = {BatchMeta: _BATCH, KVBatchMeta: _KEYS}
 _PLAIN: frozenset[type] = frozenset({type(None), bool, int, float, str})
@@ -55,7 +58,7 @@ class CallWriter:
         """The call with these arguments, which live as long as the writer; None for values that a frame cannot hold."""
         packed = self._packed
         try:
-            return msgspec.msgpack.encode(
+            return _VERSION + msgspec.msgpack.encode(
                 [self._method, [_pack(v, packed) for v in args], {name: _pack(v, packed) for name, v in kwargs.items()}]
             )
         except (_NoFrameError, UnicodeEncodeError, OverflowError):  # the latter: surrogates, ints beyond 64 bits
@@ -63,9 +66,19 @@ class CallWriter:
 
 
 def read_call(frame: bytes) -> tuple[str, list[Any], dict[str, Any]]:
-    """(method, args, kwargs). Raises `CorruptSegmentError` for bytes that are no call."""
+    """(method, args, kwargs). Raises `CorruptSegmentError` for bytes that are no call, `LayoutMismatchError` for those
+    of another version."""
+    if not frame:
+        raise CorruptSegmentError("the frame of a call is empty")
+    if frame[0] != FRAME_VERSION:
+        raise LayoutMismatchError(
+            f"the frame of a call has version {frame[0]}, this build reads {FRAME_VERSION}: use one version of "
+            "transferqueue-shm on the controller and on all ranks",
+            expected=FRAME_VERSION,
+            found=frame[0],
+        )
     try:
-        call = msgspec.msgpack.decode(frame, type=_Call, ext_hook=_unpacked)
+        call = msgspec.msgpack.decode(memoryview(frame)[1:], type=_Call, ext_hook=_unpacked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptSegmentError(f"the frame of a call does not decode: {error}") from error
     return call.method, call.args, call.kwargs

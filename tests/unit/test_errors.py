@@ -18,6 +18,7 @@ BUILTIN_BASE = {
     errors.SessionNotFoundError: LookupError,
     errors.LayoutMismatchError: ValueError,
     errors.CorruptSegmentError: OSError,
+    errors.CorruptCheckpointError: OSError,
     errors.DataLostError: KeyError,
     errors.TransferTimeoutError: TimeoutError,
     errors.StorageFullError: MemoryError,

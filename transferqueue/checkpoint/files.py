@@ -14,7 +14,7 @@ from typing import Any
 from transferqueue.checkpoint.directories import put_back
 from transferqueue.checkpoint.libraries import new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import FILES, MANIFEST, Manifest, parse_manifest
-from transferqueue.errors import CorruptSegmentError, TransferQueueError
+from transferqueue.errors import CorruptCheckpointError, TransferQueueError
 
 _READ_NBYTES = 16 << 20
 _MAX_MANIFEST_NBYTES = 64 << 20
@@ -22,14 +22,30 @@ _MAX_MANIFEST_NBYTES = 64 << 20
 
 @contextmanager
 def as_corruption(path: str, what: str, *more: type[Exception]) -> Iterator[None]:
-    """CorruptSegmentError for whatever a file that is not what it promises makes of the libraries that read it."""
+    """CorruptCheckpointError for whatever a file that is not what it promises makes of the libraries that read it."""
     arrow = pyarrow()
     try:
         yield
     except TransferQueueError:
         raise
+    except OSError as error:
+        if error.errno is not None:  # the system's, not Arrow's, which has none
+            raise
+        raise CorruptCheckpointError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError, arrow.ArrowException, *more) as error:
-        raise CorruptSegmentError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
+        raise CorruptCheckpointError(f"{path} cannot be loaded, {what}: {error}", path=path) from error
+
+
+def checked_table(reader: Any) -> Any:
+    """All of what an Arrow reader reads. Its offsets and text were looked at before anybody follows them: joining
+    chunks or making Python values of columns that lie would read what is not theirs.
+
+    Raises:
+        pyarrow.ArrowException: it contradicts itself.
+    """
+    table = reader.read_all()
+    table.validate(full=True)
+    return table
 
 
 def owner_may_pickle(owners: set[int]) -> bool:
@@ -53,7 +69,7 @@ class CheckpointFiles:
 
     Raises:
         FileNotFoundError: no such directory, or no ``metadata.json`` or other file in it.
-        CorruptSegmentError, LayoutMismatchError: see `parse_manifest`.
+        CorruptCheckpointError, LayoutMismatchError: see `parse_manifest`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -71,7 +87,7 @@ class CheckpointFiles:
         """Reads all files and compares sizes and checksums.
 
         Raises:
-            CorruptSegmentError: names the first file that is not as it was written.
+            CorruptCheckpointError: names the first file that is not as it was written.
         """
         buffer = bytearray(_READ_NBYTES)
         view = memoryview(buffer)
@@ -79,7 +95,7 @@ class CheckpointFiles:
             fd, path = self._fds[name], self.path(name)
             found = os.fstat(fd).st_size
             if found != facts.nbytes:
-                raise CorruptSegmentError(
+                raise CorruptCheckpointError(
                     f"{path} has {found} bytes, not the {facts.nbytes} that were written: it was truncated or changed",
                     path=path,
                 )
@@ -88,7 +104,7 @@ class CheckpointFiles:
                 checksum.update(view[:count])
                 at += count
             if checksum.hexdigest() != facts.xxh3_128:
-                raise CorruptSegmentError(
+                raise CorruptCheckpointError(
                     f"{path} is damaged: its bytes do not have the checksum that was written", path=path
                 )
 
@@ -97,6 +113,10 @@ class CheckpointFiles:
         file = os.fdopen(os.dup(self._fds[name]), "rb", buffering=0)
         file.seek(0)
         return pyarrow().ipc.open_file(pyarrow().PythonFile(file, mode="r"))
+
+    def table(self, name: str) -> Any:
+        """A file's table, checked as `checked_table` does."""
+        return checked_table(self.reader(name))
 
     def close(self) -> None:
         """Idempotent."""
@@ -138,17 +158,17 @@ class CheckpointFiles:
             if error.errno not in (errno.ELOOP, errno.ENXIO):
                 raise
             kind = "a symbolic link" if error.errno == errno.ELOOP else "a socket or a device"
-            raise CorruptSegmentError(f"{path} is {kind}, not a file of a checkpoint", path=path) from None
+            raise CorruptCheckpointError(f"{path} is {kind}, not a file of a checkpoint", path=path) from None
         self._fds[name] = fd
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode):
             kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
-            raise CorruptSegmentError(f"{path} is {kind}, not a file of a checkpoint", path=path)
+            raise CorruptCheckpointError(f"{path} is {kind}, not a file of a checkpoint", path=path)
 
     def _manifest_bytes(self) -> bytes:
         raw = os.pread(self._fds[MANIFEST], _MAX_MANIFEST_NBYTES + 1, 0)
         if len(raw) > _MAX_MANIFEST_NBYTES:
-            raise CorruptSegmentError(
+            raise CorruptCheckpointError(
                 f"{self.path(MANIFEST)} is larger than a manifest may be", path=self.path(MANIFEST)
             )
         return raw

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import struct
 import tempfile
 import zipfile
 from collections import deque
@@ -20,16 +21,17 @@ from typing import Any
 import numpy as np
 
 from transferqueue import _native
-from transferqueue.checkpoint.files import as_corruption, owner_may_pickle
+from transferqueue.checkpoint.files import as_corruption, checked_table, owner_may_pickle
 from transferqueue.checkpoint.libraries import check_libraries, new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, TABLES, FileFacts, Manifest, describe, parse_manifest
 from transferqueue.checkpoint.pickles import refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
 from transferqueue.checkpoint.session_check import check_names, check_tags
 from transferqueue.checkpoint.tables import Ints, from_tables, to_tables
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptCheckpointError
 
 _FILES = tuple(f"{name}.arrow" for name in TABLES)
+_ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error)
 _NO_STRINGS = (np.zeros(0, np.uint8), np.zeros(0, np.int64))
 
 
@@ -72,7 +74,7 @@ def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickl
         allow_pickle: as in `load`.
 
     Raises:
-        FileNotFoundError, CorruptSegmentError, LayoutMismatchError, PickleNotAllowedError: as in `load`.
+        FileNotFoundError, CorruptCheckpointError, LayoutMismatchError, PickleNotAllowedError: as in `load`.
         StorageFullError: no room for a second copy of the fields that stay.
         ImportError: pyarrow or xxhash is missing.
     """
@@ -81,8 +83,9 @@ def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickl
     with open(path, "rb") as file:
         if allow_pickle is None:
             allow_pickle = owner_may_pickle({os.fstat(file.fileno()).st_uid})
-        with as_corruption(shown, "it holds no rows of a session", zipfile.BadZipFile, RuntimeError, EOFError):
-            half = _read(file, shown)
+        with as_corruption(shown, "it holds no rows of a session", *_ZIP_ERRORS):
+            # In memory: a place outside of the file that the archive names is then no error of the file system.
+            half = _read(io.BytesIO(file.read()), shown)
     if not allow_pickle:
         refuse_pickled_tables(half, shown)
     snapshot = store.save()
@@ -132,8 +135,10 @@ def _read(file: Any, path: str) -> _native.SavedSession:
         for name in TABLES:
             content = archive.read(f"{name}.arrow")
             if _facts(content) != manifest.files[f"{name}.arrow"]:
-                raise CorruptSegmentError(f"{name}.arrow in {path} is damaged: it is not what was written", path=path)
-            tables[name] = pyarrow().ipc.open_file(io.BytesIO(content)).read_all()
+                raise CorruptCheckpointError(
+                    f"{name}.arrow in {path} is damaged: it is not what was written", path=path
+                )
+            tables[name] = checked_table(pyarrow().ipc.open_file(io.BytesIO(content)))
         session = from_tables(tables, manifest.next_row)
         check_names(session)
         check_tags(session)

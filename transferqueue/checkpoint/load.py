@@ -39,7 +39,7 @@ def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickl
             user's own (or root's).
 
     Raises:
-        FileNotFoundError, CorruptSegmentError, LayoutMismatchError: see `CheckpointFiles`.
+        FileNotFoundError, CorruptCheckpointError, LayoutMismatchError: see `CheckpointFiles`.
         PickleNotAllowedError: see `allow_pickle`.
         StorageFullError: no room for it beside what the session holds.
         ImportError: pyarrow or xxhash is missing.
@@ -66,7 +66,7 @@ def _session(files: CheckpointFiles) -> _native.SavedSession:
     tables = {}
     for name in TABLES:
         with as_corruption(files.path(f"{name}.arrow"), "it is no table of a checkpoint"):
-            tables[name] = files.reader(f"{name}.arrow").read_all()
+            tables[name] = files.table(f"{name}.arrow")
     with as_corruption(files.path(""), "its tables are not those of a session"):
         session = from_tables(tables, files.manifest.next_row)
     for name, check in (("partitions", check_names), ("fields", check_fields), ("rows", check_tags)):

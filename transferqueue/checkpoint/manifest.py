@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from transferqueue.checkpoint.libraries import new_checksum
-from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
+from transferqueue.errors import CorruptCheckpointError, LayoutMismatchError
 
 if TYPE_CHECKING:
     from transferqueue import _native
@@ -126,13 +126,13 @@ def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
     """The manifest in `raw`, which must list exactly `files`.
 
     Raises:
-        CorruptSegmentError: damaged, or names files that no checkpoint has.
+        CorruptCheckpointError: damaged, or names files that no checkpoint has.
         LayoutMismatchError: of another format, or of a version that this build does not read.
     """
     try:
         plain = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise CorruptSegmentError(f"{path} is no JSON: {error}", path=path) from None
+        raise CorruptCheckpointError(f"{path} is no JSON: {error}", path=path) from None
     found = plain.get("format") if isinstance(plain, dict) else None
     if found != FORMAT:
         raise LayoutMismatchError(
@@ -151,16 +151,20 @@ def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
             path=path,
         )
     stated = plain.pop("checksum", None)
-    if stated != _checksum(plain):
-        raise CorruptSegmentError(
+    try:
+        found_checksum = _checksum(plain)
+    except RecursionError as error:
+        raise CorruptCheckpointError(f"{path} is no manifest: {error}", path=path) from None
+    if stated != found_checksum:
+        raise CorruptCheckpointError(
             f"{path} is damaged: its content does not have the checksum that it states", path=path
         )
     try:
         manifest = msgspec.convert(plain, Manifest, strict=True)
-    except msgspec.ValidationError as error:
-        raise CorruptSegmentError(f"{path} is no manifest: {error}", path=path) from None
+    except ValueError as error:  # msgspec's, or a lone surrogate somewhere
+        raise CorruptCheckpointError(f"{path} is no manifest: {error}", path=path) from None
     if sorted(manifest.files) != sorted(files):
-        raise CorruptSegmentError(
+        raise CorruptCheckpointError(
             f"{path} lists other files than a checkpoint has: {sorted(manifest.files)}", path=path
         )
     return manifest

@@ -62,8 +62,8 @@ def check_tags(session: _native.SavedSession) -> None:
     for blob in set(_each(session.tags)):
         try:
             names = list(decoder.decode(blob))
-        except RecursionError:
-            raise ValueError("tags that are nested too deeply") from None
+        except CorruptSegmentError as error:
+            raise ValueError(str(error)) from None
         if blob and (int.from_bytes(blob[:4], "little") != len(names) or names != sorted(names, key=str.encode)):
             raise ValueError("a tag map whose names are not in order, or with one twice")
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from transferqueue.codec import schema as forms
-from transferqueue.codec.dtypes import from_name, numpy_from_text
+from transferqueue.codec.dtypes import from_name, is_text, numpy_from_text
 from transferqueue.codec.lazy_stack import lazy_stack
 from transferqueue.codec.nested_tensors import jagged_over, strided_over
 from transferqueue.codec.python_columns import decode_objects, pickle_refused
@@ -103,7 +103,7 @@ class FieldReader:
                 raise pickle_refused(self.name)
             return self._objects(pieces)
         if schema.headers:
-            return self._tensor_rows(pieces)
+            return self._of_schema(schema, self._tensor_rows(pieces))
         data, offsets, unit = self._plain(schema, pieces)
         assert schema.shape is not None  # narrowing: `_plain` checked it
         bounds = offsets.tolist()
@@ -177,7 +177,10 @@ class FieldReader:
         if not row_nbytes:
             return np.empty((n_rows, *schema.shape), dtype=dtype)
         raw = self.rows.fixed(self.index, pieces, row_nbytes).numpy()
-        return raw.view(dtype).reshape(n_rows, *schema.shape)
+        values = raw.view(dtype).reshape(n_rows, *schema.shape)
+        if not is_text(values):
+            raise CorruptSegmentError(f"rows of field {self.name!r} hold what is no character")
+        return values
 
     # Rows that describe themselves come piece by piece: each is a view of its own where it is large, so that rows
     # put one by one are not copied together.
@@ -187,6 +190,20 @@ class FieldReader:
         for part in self._parts(pieces):
             data, offsets = self.rows.ragged(self.index, part)
             rows.extend(row_tensors(data, offsets))
+        return rows
+
+    def _of_schema(self, schema: BlockSchema, rows: list[torch.Tensor]) -> list[torch.Tensor]:
+        """`rows`, if they are what all schemas of that key say of them."""
+        if schema.form == forms.STACK or schema.shape is None:
+            return rows
+        dtype, rank = _dtype(schema), len(schema.shape)
+        sizes = schema.shape if schema.form == forms.JAGGED else (-1,) * rank
+        for row in rows:
+            same = row.dtype is dtype and row.dim() == rank
+            if not same or any(size not in (-1, found) for size, found in zip(sizes, row.shape, strict=True)):
+                raise CorruptSegmentError(
+                    f"a row of field {self.name!r} is {row.dtype} {list(row.shape)}, which its type does not allow"
+                )
         return rows
 
     def _objects(self, pieces: Pieces) -> list[Any]:

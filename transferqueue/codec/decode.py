@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +18,15 @@ from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.plain_columns import PlainColumns
 from transferqueue.codec.row_reader import RowReader
 from transferqueue.codec.schema import read_schema
-from transferqueue.errors import CorruptSegmentError, FieldNotReadyError, name_some
+from transferqueue.errors import CorruptSegmentError, FieldNotReadyError, TransferQueueError, name_some
 
 if TYPE_CHECKING:
     from transferqueue import _native
     from transferqueue.codec.plain_columns import PlainField
     from transferqueue.codec.row_reader import Pieces
     from transferqueue.codec.schema import BlockSchema
+
+_Read = TypeVar("_Read")
 
 
 def decode(
@@ -71,25 +73,37 @@ def decode(
     paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
     for name, parts in plain.rest:
         if parts is not None:
-            columns[name] = plain.column(name, parts)
+            columns[name] = _undamaged(name, plain.column, name, parts)
             place: PlainField | BlockSchema = parts[1]
         else:
             if general is None:
                 general = GeneralColumns(
                     resolved, mode, copy_below, plain.offsets, allow_pickle=allow_pickle, jagged=layout == JAGGED
                 )
-            columns[name], place = general.column(name)
+            columns[name], place = _undamaged(name, general.column, name)
         if place.path:
             paths[name] = (place.path, place.inner_batch)
     if layout == JAGGED:
         views = JaggedViews(n_rows, plain.offsets)
         columns.update((name, views.of(column)) for name, column in list(columns.items()) if name not in paths)
-    batch = nest(columns, paths, n_rows) if paths else new_batch(columns, n_rows)
+    batch = _undamaged(name_some(paths), nest, columns, paths, n_rows) if paths else new_batch(columns, n_rows)
     if general is None:
         return batch, plain.viewed_nbytes, plain.copied_nbytes
     rows = general.rows
     resolved.count(rows.viewed_nbytes, rows.copied_nbytes)
     return batch, plain.viewed_nbytes + rows.viewed_nbytes, plain.copied_nbytes + rows.copied_nbytes
+
+
+def _undamaged(name: str, read: Callable[..., _Read], *arguments: Any) -> _Read:
+    """What `read` returns. What torch and numpy raise over rows that contradict themselves is CorruptSegmentError."""
+    try:
+        return read(*arguments)
+    except TransferQueueError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+        if "alloc" in str(error):  # torch's way to say that there is no memory
+            raise
+        raise CorruptSegmentError(f"the stored rows of field {name!r} contradict themselves: {error}") from error
 
 
 class GeneralColumns:

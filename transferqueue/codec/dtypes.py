@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -103,12 +104,22 @@ def numpy_to_text(dtype: np.dtype[np.generic]) -> str:
     return repr(np.lib.format.dtype_to_descr(dtype))
 
 
+def is_text(values: np.ndarray[Any, Any]) -> bool:
+    """Whether all text in an array of any dtype is characters; numpy takes 32 bits for one without a look."""
+    if values.dtype.names is not None:
+        return all(is_text(values[name]) for name in values.dtype.names)
+    if values.dtype.kind != "U" or not values.size:
+        return True
+    codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
+    return bool(codes.max() <= sys.maxunicode)
+
+
 @lru_cache(maxsize=256)
 def numpy_from_text(text: str) -> np.dtype[np.generic]:
     try:
         # literal_eval: the text comes out of shared memory.
         dtype: np.dtype[np.generic] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    except (ValueError, TypeError, SyntaxError) as error:
+    except (ValueError, TypeError, SyntaxError, LookupError, RecursionError, MemoryError) as error:
         raise CorruptSegmentError(f"a stored field has the unreadable numpy dtype {text[:80]!r}") from error
     if dtype.hasobject:
         raise CorruptSegmentError(f"a stored field has the numpy dtype {text[:80]!r}, which would hold pointers")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils import dlpack
 
-from transferqueue._native import RAGGED
+from transferqueue._native import DENSE, RAGGED
 from transferqueue.errors import CorruptSegmentError
 
 if TYPE_CHECKING:
@@ -46,13 +46,17 @@ class RowReader:
         """Rows of `row_nbytes` each: uint8 [rows * row_nbytes]."""
         if len(pieces) == 1:
             _, count, block, row = pieces[0].tolist()
+            layout = self._layout(field, block)
+            if layout.kind != DENSE or layout.row_nbytes != row_nbytes:
+                raise self._other_rows(field, row_nbytes)
             nbytes = count * row_nbytes
             if self._views and nbytes >= self.copy_below:
-                layout = self._layout(field, block)
                 view = self._view(block, layout.data_offset + row * row_nbytes, nbytes)
                 if view is not None:
                     return view
         else:
+            if (self.resolved.row_nbytes(field, pieces) != row_nbytes).any():
+                raise self._other_rows(field, row_nbytes)
             nbytes = int(pieces[:, 1].sum()) * row_nbytes
         return self._gathered(field, pieces, nbytes)
 
@@ -86,6 +90,11 @@ class RowReader:
         tensor = torch.from_numpy(offsets)
         self._offsets.append((offsets, tensor))
         return tensor
+
+    def _other_rows(self, field: int, row_nbytes: int) -> CorruptSegmentError:
+        return CorruptSegmentError(
+            f"rows of field {self.resolved.fields[field]!r} are not the {row_nbytes} bytes that their type says"
+        )
 
     def _layout(self, field: int, block: int) -> _native.FieldLayout:
         layout = self.resolved.layout(field, block)

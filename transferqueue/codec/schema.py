@@ -13,6 +13,8 @@ import msgspec
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SchemaMismatchError
 
 VERSION = 1
+_MAX_ELEMENTS = 1 << 56
+_MAX_RANK = 64  # of torch and numpy
 
 # Forms: what the rows are handed out as.
 DENSE = "dense"  # one tensor; native kind DENSE
@@ -96,13 +98,35 @@ def read_schema(raw: bytes) -> BlockSchema:
                 found=version,
             )
         schema = _decoder.decode(raw)
-    except (msgspec.MsgspecError, TypeError, IndexError, KeyError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError) as error:
+        if isinstance(error, LayoutMismatchError):
+            raise
         raise CorruptSegmentError(f"the schema of a stored field is unreadable: {error}") from error
-    if schema.form not in _FORMS or any(size < -1 for size in schema.shape or ()):
+    if schema.form not in _FORMS or not _is_shape(schema.shape or (), least=-1) or not _places(schema):
         raise CorruptSegmentError(f"the schema of a stored field contradicts itself: {schema}")
     if schema.form in (DENSE, NUMPY) and (schema.shape is None or schema.dtype is None or -1 in schema.shape):
         raise CorruptSegmentError(f"the schema of a stored field lacks dtype or shape: {schema}")
     return schema
+
+
+def _is_shape(shape: tuple[int, ...], *, least: int) -> bool:
+    """Whether it may be that of a row: products of its sizes, with an element's bytes, stay numbers of 64 bits."""
+    elements = 1
+    for size in shape:
+        if not least <= size <= _MAX_ELEMENTS:
+            return False
+        elements *= max(size, 1)
+    return elements <= _MAX_ELEMENTS and len(shape) <= _MAX_RANK
+
+
+def _places(schema: BlockSchema) -> bool:
+    """Whether the TensorDicts around the field can have the batch sizes that it says."""
+    if len(schema.inner_batch) > len(schema.path) or not all(schema.path):
+        return False
+    for inner in schema.inner_batch:
+        if not _is_shape(inner, least=0) or (schema.form == DENSE and (schema.shape or ())[: len(inner)] != inner):
+            return False
+    return True
 
 
 def schema_dict(raw: bytes) -> dict[str, Any]:

@@ -93,7 +93,10 @@ def row_tensors(data: torch.Tensor, offsets: NDArray[np.int64]) -> list[torch.Te
             nbytes *= size
         if min(shape, default=0) < 0 or begin + nbytes > end:
             raise CorruptSegmentError(f"a stored tensor row of shape {shape} does not fit its {end - start} bytes")
-        rows.append(own_storage(data[begin : begin + nbytes]).view(dtype).view(shape))
+        try:
+            rows.append(own_storage(data[begin : begin + nbytes]).view(dtype).view(shape))
+        except RuntimeError as error:  # no bytes, and sizes that torch refuses
+            raise CorruptSegmentError(f"a stored tensor row has the impossible shape {shape}") from error
     return rows
 
 

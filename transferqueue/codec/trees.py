@@ -15,6 +15,7 @@ from transferqueue.codec.dtypes import (
     copies_as_bytes,
     from_number,
     is_storable,
+    is_text,
     number_of,
     numpy_from_text,
     numpy_to_text,
@@ -110,6 +111,12 @@ class _Writer:
         return len(self.buffers) - 1
 
 
+def _text(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if not is_text(values):
+        raise CorruptSegmentError("a stored row holds what is no character")
+    return values
+
+
 class TreeReader:
     """Makes values of skeletons, row after row; their tensors and arrays lie on the row's buffers.
 
@@ -134,7 +141,7 @@ class TreeReader:
             return self._decode(skeleton)
         except TransferQueueError:
             raise
-        except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RuntimeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RuntimeError, ArithmeticError) as error:
             raise CorruptSegmentError(f"the skeleton of a stored row is unreadable: {error}") from error
 
     def _decode(self, data: memoryview) -> Any:
@@ -151,12 +158,12 @@ class TreeReader:
             return tensor_on(self._buffers.tensor(index), from_number(number), shape)
         if code == _ARRAY:
             index, text, shape = content
-            return self._buffers.array(index).view(numpy_from_text(text)).reshape(shape)
+            return _text(self._buffers.array(index).view(numpy_from_text(text)).reshape(shape))
         if code == _SCALAR:
             text, raw = content
             if text is None:
                 return np.str_(raw) if type(raw) is str else np.bytes_(raw)
-            return np.frombuffer(raw, dtype=numpy_from_text(text))[0]
+            return _text(np.frombuffer(raw, dtype=numpy_from_text(text)))[0]
         if code == _TUPLE:
             return tuple(content)
         if code == _MAPPING:

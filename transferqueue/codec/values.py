@@ -104,7 +104,7 @@ def decode_values(name: str, data: Any, n_rows: int) -> list[Any]:
     """The rows in `data`, concatenated messages (an object with the buffer protocol)."""
     try:
         rows = _decoder.decode(b"".join((_array_header(n_rows), data)))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptSegmentError(f"the rows of field {name!r} are unreadable: {error}") from error
     if type(rows) is not list or len(rows) != n_rows:
         raise CorruptSegmentError(f"field {name!r} holds other rows than its index says")

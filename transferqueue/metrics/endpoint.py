@@ -16,6 +16,7 @@ from transferqueue import __version__
 from transferqueue.config import MetricsConfig
 from transferqueue.logs import get_logger
 from transferqueue.storage.names import SessionPaths
+from transferqueue.storage.small_files import read_small
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -94,8 +95,7 @@ class MetricsEndpoint:
 def read_address(paths: SessionPaths) -> str | None:
     """``host:port`` as published by the session's service; None when it publishes none."""
     try:
-        with open(paths.metrics_endpoint, encoding="utf-8") as file:
-            address = json.load(file)["endpoint"]
-    except (OSError, ValueError, KeyError, TypeError):
+        address = json.loads(read_small(paths.metrics_endpoint))["endpoint"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return address if isinstance(address, str) else None

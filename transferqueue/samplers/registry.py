@@ -15,6 +15,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
+from transferqueue.errors import CorruptSegmentError
 from transferqueue.samplers.base import BaseSampler
 from transferqueue.samplers.grpo_group_n_sampler import GRPOGroupNSampler
 from transferqueue.samplers.rank_aware_sampler import RankAwareSampler
@@ -66,7 +67,13 @@ def load_sampler(described: Mapping[str, str]) -> BaseSampler:
         return make_sampler(described["name"])
     if "pickle" not in described:
         return SequentialSampler()
-    sampler = pickle.loads(base64.b64decode(described["pickle"]))
+    try:
+        sampler = pickle.loads(base64.b64decode(described["pickle"]))
+    except Exception as error:  # code of the sampler's class: anything may come out of it
+        raise CorruptSegmentError(
+            f"the sampler {described.get('class')!r} of the session cannot be unpickled here: {error!r}. Its class "
+            "must be importable in every process of the session, from the same code"
+        ) from error
     return make_sampler(sampler)
 
 
@@ -76,7 +83,14 @@ class SamplerRun:
     def __init__(self, prototype: BaseSampler, state: bytes) -> None:
         self._sampler = copy.copy(prototype)
         self._initial = pickle.dumps(prototype.save_checkpoint(), protocol=5)
-        self._sampler.load_checkpoint(pickle.loads(state or self._initial))
+        try:
+            known = pickle.loads(state or self._initial)
+        except Exception as error:  # bytes of the index
+            raise CorruptSegmentError(
+                f"the state of the sampler {type(prototype).__name__} cannot be unpickled: {error!r}; reset the task "
+                "(reset_consumption) to begin anew"
+            ) from error
+        self._sampler.load_checkpoint(known)
 
     def has_cached_result(self, sampling_config: Mapping[str, Any]) -> bool:
         """See `BaseSampler.has_cached_result`. A sampler that caches does so under the names that the configuration

@@ -10,7 +10,11 @@ from __future__ import annotations
 import json
 import os
 
+import msgspec
+
+from transferqueue.errors import CorruptSegmentError
 from transferqueue.storage.names import SessionPaths
+from transferqueue.storage.small_files import read_small
 
 
 def write_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> None:
@@ -22,9 +26,16 @@ def write_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> None:
 
 
 def read_loaded_sessions(paths: SessionPaths) -> tuple[str, ...]:
-    """Names, the one that was saved first; none when nothing was loaded."""
+    """Names, the one that was saved first; none when nothing was loaded.
+
+    Raises:
+        CorruptSegmentError: the file is damaged.
+    """
     try:
-        with open(paths.loaded_sessions, encoding="utf-8") as file:
-            return tuple(json.load(file))
+        return msgspec.json.decode(read_small(paths.loaded_sessions), type=tuple[str, ...])
     except FileNotFoundError:
         return ()
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CorruptSegmentError(
+            f"{paths.loaded_sessions} is no list of sessions: {error}", path=paths.loaded_sessions
+        ) from error

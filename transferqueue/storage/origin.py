@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from transferqueue.storage.names import SessionPaths
+from transferqueue.storage.small_files import read_small
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,10 @@ def write_origin(paths: SessionPaths, sources: Mapping[str, str], adopter_pid: i
 def read_origin(paths: SessionPaths) -> Origin:
     """Empty where there is none, or none that can be read: nothing is decided by it."""
     try:
-        with open(paths.origin, encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(read_small(paths.origin))
         adopter = found["adopter_pid"]
         return Origin(
             {str(key): str(text) for key, text in found["sources"].items()}, None if adopter is None else int(adopter)
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return Origin()

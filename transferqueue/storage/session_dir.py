@@ -18,11 +18,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.logs import get_logger
 from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SessionPaths, temporary_directory
 from transferqueue.storage.segments import unlink_segments
 from transferqueue.storage.session_lock import SessionLock
+from transferqueue.storage.small_files import read_small
 
 _log = get_logger("storage")
 FORMAT_VERSION = 1
@@ -112,12 +115,7 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
 
 def _read_description(paths: SessionPaths, path: str) -> SessionDescription | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except FileNotFoundError:
-        return None
-    try:
-        values = json.loads(text)
+        values = json.loads(read_small(path))
         version = values.pop("format")
         if version != FORMAT_VERSION:
             raise LayoutMismatchError(
@@ -127,8 +125,13 @@ def _read_description(paths: SessionPaths, path: str) -> SessionDescription | No
                 found=version,
                 path=path,
             )
-        return SessionDescription(**values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        description = msgspec.convert(values, SessionDescription, strict=True)
+        if description.name != paths.name:
+            raise ValueError(f"it is that of session {description.name!r}")
+        return description
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         if isinstance(error, LayoutMismatchError):
             raise
         raise CorruptSegmentError(f"{path} is not a session description: {error}", path=path) from error

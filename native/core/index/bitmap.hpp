@@ -25,7 +25,10 @@ class RowBitmap {
  public:
   static constexpr std::int64_t n_rows = 4096;
   static std::uint64_t chunk_of(RowIndex row) { return static_cast<std::uint64_t>(row) / n_rows; }
-  static RowIndex first_row(std::uint64_t chunk) { return static_cast<RowIndex>(chunk) * n_rows; }
+  static RowIndex first_row(std::uint64_t chunk) {
+    if (chunk >= static_cast<std::uint64_t>(row_limit / n_rows)) corrupt("a bitmap of rows that cannot exist");
+    return static_cast<RowIndex>(chunk) * n_rows;
+  }
 
   static RowBitmap parse(std::string_view value) {
     Reader in(value);

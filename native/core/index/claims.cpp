@@ -13,12 +13,12 @@ namespace tq {
 
 namespace index {
 
-ClaimRecord ClaimRecord::parse(std::string_view bytes) {
+ClaimRecord ClaimRecord::parse(std::string_view bytes, RowIndex next_row) {
   Reader in(bytes);
   ClaimRecord record;
   record.owner = in.number<std::uint64_t>();
   record.deadline_ns = static_cast<std::int64_t>(in.number<std::uint64_t>());
-  constexpr auto limit = static_cast<std::uint64_t>(row_limit);
+  const auto limit = static_cast<std::uint64_t>(next_row);
   std::uint64_t row = 0;
   while (in.left() > 0) {
     const std::uint64_t gap = in.varint();
@@ -53,8 +53,10 @@ bool Verdicts::is_dead(OwnerId owner) {
 ClaimedRows::ClaimedRows(const Txn& txn, PartitionId partition, std::uint64_t task, Verdicts& verdicts) {
   Cursor cursor(txn, Table::claims);
   const Key first = claims_of(partition, task);
+  std::optional<RowIndex> limit;
   for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
-    const ClaimRecord claim = ClaimRecord::parse(cursor.value());
+    if (!limit) limit = next_row(txn);
+    const ClaimRecord claim = ClaimRecord::parse(cursor.value(), *limit);
     if (claim.rows.empty() || verdicts.is_over(claim.owner, claim.deadline_ns)) continue;
     segments_.insert(segments_.end(), claim.rows.begin(), claim.rows.end());
     next_deadline_ns_ = next_deadline_ns_ ? std::min(*next_deadline_ns_, claim.deadline_ns) : claim.deadline_ns;
@@ -120,7 +122,7 @@ Found find_claim(const Txn& txn, const std::string& name, const std::string& tas
     throw claim_over(name, task, fencing,
                      "it was acknowledged or given back, it ran out, its process died, or the task was reset");
   }
-  ClaimRecord claim = ClaimRecord::parse(*value);
+  ClaimRecord claim = ClaimRecord::parse(*value, next_row(txn));
   if (claim.deadline_ns <= verdicts.now_ns()) {
     throw claim_over(name, task, fencing, "it ran out " + seconds(verdicts.now_ns() - claim.deadline_ns) + " ago");
   }

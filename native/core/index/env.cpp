@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "core/index/file_check.hpp"
 #include "core/index/slot_lock.hpp"
 
 namespace tq::index {
@@ -147,7 +148,8 @@ std::shared_ptr<Env> Env::open(const std::string& directory) {
   Env*& slot = all.envs[{status.st_dev, status.st_ino}];
   if (slot == nullptr) {
     std::unique_ptr<Env, void (*)(Env*)> env(new Env(directory), [](Env* failed) { delete failed; });
-    env->open_here();
+    check_files(directory);
+    env->open_here(/*checked=*/false);
     slot = env.release();
   }
   ++slot->users_;
@@ -162,7 +164,7 @@ void Env::release(Env* env) noexcept {
   delete env;
 }
 
-void Env::open_here() {
+void Env::open_here(bool checked) {
   struct stat status {};
   if (stat((directory_ + "/data.mdb").c_str(), &status) != 0) throw_lmdb(errno, "open the index in " + directory_);
   const SlotLock lock(directory_);
@@ -171,6 +173,7 @@ void Env::open_here() {
   MDB_txn* txn = nullptr;
   check(begin_read(env.get(), &txn), "open the index");
   try {
+    if (!checked) check_trees(txn, directory_);
     open_databases(txn, 0, dbis_);
   } catch (...) {
     mdb_txn_abort(txn);
@@ -212,7 +215,7 @@ void Env::reopen_in_child() {
     // Closing clears reader slots whose pid is getpid(), hence none of the parent's, and drops none of its record locks.
     mdb_env_close(std::exchange(env_, nullptr));
   }
-  open_here();
+  open_here(/*checked=*/true);  // by the parent
 }
 
 void Env::throw_gone() const { throw_lmdb(ENOENT, "use the index in " + directory_); }

@@ -84,7 +84,7 @@ class Env {
   explicit Env(std::string directory) : directory_(std::move(directory)) {}
   ~Env();  // by the last user, under the registry's mutex
   static void release(Env* env) noexcept;
-  void open_here();
+  void open_here(bool checked);  // `checked`: by whoever opened it first
   void forget_inherited() noexcept;
   [[noreturn]] void throw_gone() const;
   static unsigned current_fork_epoch() noexcept;

@@ -91,7 +91,7 @@ std::int64_t rows_before_version(const Txn& txn, PartitionId partition, std::int
 }
 
 std::optional<std::int64_t> stored_version(std::string_view tags) {
-  const auto value = find_tag(tags, "weight_version");
+  const auto value = find_tag(tags, "weight_version", ErrorCode::corrupt);
   if (!value) return std::nullopt;
   const auto number = message_pack_number(*value);
   if (!number || *number > static_cast<std::uint64_t>(max_version)) return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<std::int64_t> stored_version(std::string_view tags) {
 }
 
 std::optional<std::int64_t> weight_version(std::string_view tags) {
-  const auto value = find_tag(tags, "weight_version");
+  const auto value = find_tag(tags, "weight_version", ErrorCode::invalid);
   if (!value) return std::nullopt;
   const auto version = stored_version(tags);
   if (!version) {

@@ -41,6 +41,7 @@ struct Index::Impl {
   const ClaimJudge& judge;
   index::Format format;
   index::KeyHasher hasher;
+  Span headroom;  // constant, as `format` is
   // Facts that cannot change once committed; replaced, not cleared, in a forked child (their mutexes may be held there).
   struct Caches {
     index::FieldNames fields;
@@ -54,6 +55,15 @@ struct Index::Impl {
     return index::write(*env, gate, room, std::forward<Body>(body));
   }
 
+  // Error(corrupt) for a block that lies neither in the payload or its headroom nor in the spill file.
+  void check_span(Span span) const {
+    const auto inside = [&](Span region) {
+      return span.offset >= region.offset && span.offset - region.offset <= region.nbytes &&
+             span.nbytes <= region.nbytes - (span.offset - region.offset);
+    };
+    if (inside({0, format.payload_bytes}) || inside(headroom) || inside({spill_base, format.spill_bytes})) return;
+    index::corrupt("a block outside of the payload");
+  }
   // The rows that a selector names, -1 where a key is unknown.
   std::vector<RowIndex> find_rows(const index::Txn& txn, const index::Partition& partition, const RowSelector& rows,
                                   index::DoomedRows& doomed) const;

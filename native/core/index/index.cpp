@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "core/index/impl.hpp"
 
@@ -18,6 +19,16 @@ Format read_format(Env& env) {
   const auto value = txn.get(Key(Table::format));
   if (!value) throw Error(ErrorCode::layout_mismatch, "the index is not a finished one of this system: its format is missing");
   return Format::parse(*value);
+}
+
+// Of an index whose counters are damaged, none: whoever needs them says so.
+Span read_headroom(Env& env) {
+  const ReadTxn txn(env);
+  const auto value = txn.get(Key(Table::counters));
+  if (!value || value->size() != sizeof(Counters)) return {};
+  Counters counters;
+  std::memcpy(&counters, value->data(), sizeof counters);
+  return {counters.headroom_begin, counters.headroom_bytes};
 }
 
 }  // namespace
@@ -46,10 +57,14 @@ Index::Index(const std::string& directory, WriteGate& gate, const ClaimJudge& ju
   KeyHasher hasher;
   hasher.seed[0] = format.hash_seed[0];
   hasher.seed[1] = format.hash_seed[1];
-  impl_.reset(new Impl{std::move(env), gate, judge, format, hasher});
+  const Span headroom = read_headroom(*env);
+  impl_.reset(new Impl{std::move(env), gate, judge, format, hasher, headroom});
 }
 
 Index::~Index() = default;
+
+std::uint64_t Index::payload_bytes() const noexcept { return impl_->format.payload_bytes; }
+std::uint64_t Index::spill_bytes() const noexcept { return impl_->format.spill_bytes; }
 
 void Index::reopen_in_child() {
   // A mutex of the caches may be held by a thread that does not exist here.

@@ -161,6 +161,10 @@ class Index {
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
+  // As given to `create`.
+  std::uint64_t payload_bytes() const noexcept;
+  std::uint64_t spill_bytes() const noexcept;
+
   // After fork, in the child, before anything else: closes the inherited environment and opens it anew.
   void reopen_in_child();
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/index/runs.hpp"
 #include "core/index/schema_ids.hpp"
 
 namespace tq::index {
@@ -91,7 +92,7 @@ std::shared_ptr<const ParsedBlock> LayoutCache::parse(const Txn& txn, FieldNames
   block->span = record.span;
   block->n_rows = static_cast<std::int64_t>(record.n_rows);
   const std::uint64_t n = in.varint();
-  if (n > in.left()) corrupt("a block with more fields than bytes");
+  if (n > std::min(in.left(), max_block_fields)) corrupt("a block with more fields than a block has");
   std::vector<std::string_view> schemas;
   block->ids.reserve(n);
   block->layouts.reserve(n);

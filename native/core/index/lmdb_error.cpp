@@ -30,6 +30,12 @@ void throw_lmdb(int rc, const std::string& doing) {
                                                   "other processes can go on, this one must be restarted");
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
+    case MDB_NOTFOUND:  // a database, or a page of one; a record that is not there is no error here
+    case MDB_KEYEXIST:
+    case MDB_CURSOR_FULL:
+    case MDB_PAGE_FULL:
+    case MDB_BAD_VALSIZE:
+    case MDB_BAD_DBI:
       throw Error(ErrorCode::corrupt,
                   could_not + "the index is damaged (" + mdb_strerror(rc) + "); end this session and start a new one");
     case MDB_INVALID:

@@ -10,8 +10,8 @@ std::string id_value(std::uint32_t id) {
   return std::string(out.number(id).view());
 }
 
-std::uint32_t take_id(std::uint64_t& next, const char* what) {
-  if (next > 0xffffffff) throw Error(ErrorCode::index_full, std::string("the session has used up its ") + what + " numbers");
+std::uint32_t take_id(std::uint64_t& next, std::uint32_t last, const char* what) {
+  if (next > last) throw Error(ErrorCode::index_full, std::string("the session has used up its ") + what + " numbers");
   return static_cast<std::uint32_t>(next++);
 }
 
@@ -44,7 +44,7 @@ Partition partition_to_write(WriteTxn& txn, const std::string& name) {
   check_name(name, "partition");
   if (auto found = partition_by_name(txn, name)) return std::move(*found);
   Partition made;
-  made.id = take_id(txn.counters.next_partition, "partition");
+  made.id = take_id(txn.counters.next_partition, ~PartitionId{0}, "partition");
   made.record.name = name;
   // No version that an earlier partition of this name had: a waiter whose wake-ups died with the clearing and the making
   // process tells the two apart by it.
@@ -70,6 +70,7 @@ std::optional<FieldId> FieldNames::id(const Txn& txn, const std::string& name) {
   const auto value = txn.get(Key(Table::field_names).name(name));
   if (!value) return std::nullopt;
   const auto id = Reader(*value).number<std::uint32_t>();
+  if (id > max_field_id) corrupt("a field with an impossible number");
   // A write transaction looks each name up before it makes it, once, so what is found here was committed before.
   const std::lock_guard lock(mutex_);
   ids_.emplace(name, id);
@@ -93,7 +94,7 @@ std::string FieldNames::name(const Txn& txn, FieldId id) {
 
 FieldId ensure_field(WriteTxn& txn, FieldNames& names, const std::string& name) {
   if (const auto known = names.id(txn, name)) return *known;
-  const FieldId id = take_id(txn.counters.next_field, "field");
+  const FieldId id = take_id(txn.counters.next_field, max_field_id, "field");
   txn.put(Key(Table::field_names).name(name), id_value(id));
   txn.put(Key(Table::fields).u32(id), name);
   return id;

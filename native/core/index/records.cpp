@@ -17,6 +17,7 @@ Format Format::parse(std::string_view bytes) {
   format.max_slots = in.number<std::uint32_t>();
   for (auto& word : format.hash_seed) word = in.number<std::uint64_t>();
   in.expect_end();
+  if (format.max_slots == 0 || format.max_slots > 1u << BlockRef::slot_bits) corrupt("a format with an impossible number of blocks");
   return format;
 }
 
@@ -30,6 +31,11 @@ Counters Counters::parse(std::string_view bytes) {
   if (bytes.size() != sizeof(Counters)) corrupt("counters of another size");
   Counters counters;
   std::memcpy(&counters, bytes.data(), sizeof counters);
+  constexpr auto last_generation = ~std::uint64_t{0} >> BlockRef::slot_bits;
+  if (!may_exist(counters.next_row) || counters.next_generation == 0 || counters.next_generation > last_generation) {
+    corrupt("counters that never were");
+  }
+  if (counters.headroom_end > counters.headroom_bytes) corrupt("counters of more headroom than there is");
   return counters;
 }
 
@@ -43,6 +49,9 @@ PartitionRecord PartitionRecord::parse(std::string_view bytes) {
   record.doomed_rows = static_cast<std::int64_t>(in.number<std::uint64_t>());
   record.limited = in.number<std::uint8_t>() != 0;
   record.name = in.bytes(in.left());
+  if (!may_exist(record.rows) || !may_exist(record.keyed_rows) || !may_exist(record.doomed_rows)) {
+    corrupt("a partition with an impossible number of rows");
+  }
   return record;
 }
 
@@ -64,6 +73,7 @@ BlockRecord BlockRecord::parse(std::string_view bytes) {
   record.partition = in.number<std::uint32_t>();
   in.number<std::uint32_t>();
   if (record.live_cells > record.cells) corrupt("a block with more live cells than cells");
+  if (record.n_rows > static_cast<std::uint64_t>(max_run_rows)) corrupt("a block with an impossible number of rows");
   return record;
 }
 

@@ -11,6 +11,13 @@
 
 namespace tq::index {
 
+inline constexpr std::int64_t max_run_rows = std::int64_t{1} << 31;
+// No index comes near it, and sums of such a one and a count do not overflow.
+inline constexpr RowIndex row_limit = RowIndex{1} << 62;
+inline bool may_exist(RowIndex row) { return row >= 0 && row < row_limit; }
+// Names of fields live as long as the session. Look-up tables by id are no larger than this, whatever a record says.
+inline constexpr FieldId max_field_id = 1u << 24;
+
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
 inline constexpr std::uint32_t format_version = 7;
 

@@ -71,8 +71,8 @@ void Index::grow(std::uint64_t new_reserved_bytes) {
   impl_->write(Room::release, [&](WriteTxn& txn) {
     const std::uint64_t reserved = txn.counters.reserved_bytes;
     if (new_reserved_bytes > reserved) {
-      give_extent(txn, {reserved, new_reserved_bytes - reserved});
       txn.counters.reserved_bytes = new_reserved_bytes;
+      give_extent(txn, {reserved, new_reserved_bytes - reserved});
     }
     return true;
   });

@@ -119,6 +119,7 @@ class Resolver {
       run.for_each([&](BlockRef, std::uint32_t, std::size_t n, const char* in_run) {
         for (std::size_t i = 0; i < n; ++i) {
           const FieldId id = field_at(in_run, i);
+          if (id > max_field_id) corrupt("a cell of a field with an impossible number");
           if (id >= is_seen_.size()) is_seen_.resize(id + std::size_t{1});
           if (!is_seen_[id]) seen.push_back(id);
           is_seen_[id] = true;
@@ -204,7 +205,10 @@ class Resolver {
 
   void describe_blocks() {
     const auto parsed = impl_.caches->layouts.blocks(txn_, impl_.caches->fields, refs_);
-    for (const auto& block : parsed) answer_.blocks.push_back({block->ref, block->span, block->n_rows});
+    for (const auto& block : parsed) {
+      impl_.check_span(block->span);
+      answer_.blocks.push_back({block->ref, block->span, block->n_rows});
+    }
     for (const std::vector<Piece>& pieces : answer_.piece_lists) {
       for (const Piece& piece : pieces) {
         const std::int64_t n_rows = answer_.blocks[static_cast<std::size_t>(piece.block)].n_rows;

@@ -18,7 +18,7 @@ bool RowInfoReader::accept(bool found) {
   start_ = key_row(cursor_.tail(), 4);
   Reader in(cursor_.value());
   count_ = in.number<std::uint32_t>();
-  if (count_ == 0 || count_ > max_chunk_rows) corrupt("a chunk of keys and tags with an impossible count");
+  if (count_ == 0 || count_ > max_chunk_rows || !may_exist(start_)) corrupt("a chunk of keys and tags of rows that cannot exist");
   ends_ = in.bytes(static_cast<std::uint64_t>(count_) * 8);
   bytes_ = in.bytes(in.left());
   return true;

@@ -39,7 +39,7 @@ RowListing Index::list_rows(const std::string& name) {
   const auto partition = partition_by_name(txn, name);
   if (!partition) return listing;
   listing.partition_found = true;
-  const auto n_rows = static_cast<std::size_t>(std::max<std::int64_t>(partition->record.rows, 0));
+  const auto n_rows = static_cast<std::size_t>(std::min(partition->record.rows, next_row(txn)));
   listing.indexes.reserve(n_rows);
   listing.keys.reserve(n_rows);
   listing.tags.reserve(n_rows);
@@ -112,7 +112,7 @@ std::uint64_t Index::merge_tags(const std::string& name, const std::vector<RowIn
     for (const std::size_t i : order) {
       if (!updates.empty() && updates.back().row == indexes[i]) {
         std::string& both = merged[updates.size() - 1];
-        both = merge_tag_maps(both, tags[i]);
+        both = merge_tag_maps(merge_tag_maps({}, both), tags[i]);
       } else {
         merged[updates.size()] = tags[i];
         updates.push_back({indexes[i], {}, {}, false});

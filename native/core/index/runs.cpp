@@ -10,7 +10,7 @@ RunView parse_run(RowIndex start, std::string_view value) {
   run.count = in.number<std::uint32_t>();
   run.n_entries = in.number<std::uint16_t>();
   run.entries = in.bytes(in.left());
-  if (run.count == 0 || run.count > max_run_rows) corrupt("a run of no rows");
+  if (run.count == 0 || run.count > max_run_rows || !may_exist(start)) corrupt("a run of rows that cannot exist");
   return run;
 }
 
@@ -29,6 +29,20 @@ bool RunCursor::accept(bool found) {
   valid_ = found && key_u32(cursor_.tail(), 0) == partition_;
   if (valid_) run_ = parse_run(key_row(cursor_.tail(), 4), cursor_.value());
   return valid_;
+}
+
+bool RunCursor::first() {
+  limit_ = next_row(txn_);
+  return accept_listed(0, cursor_.seek(Key(Table::runs).u32(partition_).row(0)));
+}
+
+bool RunCursor::next() { return accept_listed(run_.end(), cursor_.next()); }
+
+// Who lists all rows pays for every row that the runs claim, so these are rows that were given out, each once.
+bool RunCursor::accept_listed(RowIndex from, bool found) {
+  if (!accept(found)) return false;
+  if (run_.start < from || run_.count > limit_ - run_.start) corrupt("runs that overlap, or rows that never were");
+  return true;
 }
 
 bool RunCursor::seek(RowIndex row) {

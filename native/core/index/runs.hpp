@@ -19,7 +19,6 @@
 
 namespace tq::index {
 
-inline constexpr std::int64_t max_run_rows = std::int64_t{1} << 31;
 inline constexpr std::size_t max_block_fields = 4096;
 
 // A run as it lies in a page: valid as long as the transaction's values are.
@@ -47,21 +46,24 @@ inline FieldId field_at(const char* fields, std::size_t i) { return load<std::ui
 
 class RunCursor {
  public:
-  RunCursor(const Txn& txn, PartitionId partition) : cursor_(txn, Table::runs), partition_(partition) {}
+  RunCursor(const Txn& txn, PartitionId partition) : txn_(txn), cursor_(txn, Table::runs), partition_(partition) {}
   // Stands on the run that covers `row`, else on the first one after it; false: neither exists. Cheap when the answer is
   // the current run or the next one.
   bool seek(RowIndex row);
-  bool first() { return accept(cursor_.seek(Key(Table::runs).u32(partition_).row(0))); }
-  bool next() { return accept(cursor_.next()); }
+  bool first();
+  bool next();
   bool valid() const { return valid_; }
   const RunView& run() const { return run_; }
   void erase() { cursor_.erase(); }
 
  private:
   bool accept(bool found);
+  bool accept_listed(RowIndex from, bool found);
 
+  const Txn& txn_;
   Cursor cursor_;
   PartitionId partition_;
+  RowIndex limit_ = row_limit;  // of the rows that a walk from the first run on may meet
   bool valid_ = false;
   RunView run_;
 };
@@ -73,9 +75,6 @@ struct Segment {
   std::int64_t block_row = 0;
   std::int64_t tag = 0;
 };
-// No index comes near it, and sums of such a one and a count do not overflow.
-inline constexpr RowIndex row_limit = RowIndex{1} << 62;
-inline bool may_exist(RowIndex row) { return row >= 0 && row < row_limit; }
 
 // The rows of a call as segments, ascending by row: maximal stretches where both row and position ascend by one. A row
 // that stands twice is Error(invalid), or with `drop_repeats` kept at one of its positions. Rows that cannot exist are

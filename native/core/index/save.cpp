@@ -124,6 +124,7 @@ class Listing {
     auto parsed = impl_.caches->layouts.blocks(txn_, impl_.caches->fields, {ref}).front();
     const std::size_t number = blocks_.size();
     numbers_.emplace(ref.word, number);
+    impl_.check_span(parsed->span);
     answer_.blocks.push_back({ref, parsed->span, parsed->n_rows});
     answer_.session.blocks.push_back({number_, parsed->n_rows, 0, {}});
     std::vector<std::int64_t> place(parsed->ids.size(), -1);

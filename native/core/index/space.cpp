@@ -17,6 +17,13 @@ std::string number_value(std::uint64_t value) {
 constexpr Table by_offset(bool spilled) { return spilled ? Table::spill_by_offset : Table::extents_by_offset; }
 constexpr Table by_size(bool spilled) { return spilled ? Table::spill_by_size : Table::extents_by_size; }
 
+// Bytes that nobody backed are nobody's: using them would end the process where the file system is full.
+void check_backed(const WriteTxn& txn, Span span) {
+  const std::uint64_t end = (span.spilled() ? txn.counters.spill : txn.counters).reserved_bytes;
+  const std::uint64_t offset = span.spilled() ? span.offset - spill_base : span.offset;
+  if (offset > end || span.nbytes > end - offset) corrupt("a span outside of what the segment has backed");
+}
+
 void add_free(WriteTxn& txn, Span span) {
   if (span.nbytes == 0) return;
   txn.put(Key(by_offset(span.spilled())).u64(span.offset), number_value(span.nbytes));
@@ -52,6 +59,7 @@ std::optional<Span> free_around(const WriteTxn& txn, Span wanted) {
 }
 
 void cut_out(WriteTxn& txn, Span free, Span taken) {
+  check_backed(txn, free);
   remove_free(txn, free);
   add_free(txn, {free.offset, taken.offset - free.offset});
   add_free(txn, {taken.offset + taken.nbytes, free.offset + free.nbytes - (taken.offset + taken.nbytes)});
@@ -122,6 +130,7 @@ void give_extent(WriteTxn& txn, Span span) {
     if (txn.counters.headroom_taken == 0) txn.counters.headroom_end = 0;
     return;
   }
+  check_backed(txn, span);
   txn.counters.region(span).free_bytes += span.nbytes;
   std::optional<Span> right;
   std::optional<Span> left;
@@ -153,6 +162,7 @@ std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots) {
     if (cursor.seek(Key(Table::free_slots))) slot = key_u32(cursor.tail(), 0);
   }
   if (slot) {
+    if (*slot >= txn.counters.next_slot) corrupt("a free slot that never was one");
     txn.erase(Key(Table::free_slots).u32(*slot));
     return *slot;
   }
@@ -167,7 +177,10 @@ std::uint32_t take_slot(WriteTxn& txn, std::uint32_t max_slots) {
   return static_cast<std::uint32_t>(txn.counters.next_slot++);
 }
 
-void give_slot(WriteTxn& txn, std::uint32_t slot) { txn.put(Key(Table::free_slots).u32(slot), {}); }
+void give_slot(WriteTxn& txn, std::uint32_t slot) {
+  if (slot >= txn.counters.next_slot) corrupt("a block in a slot that never was one");
+  txn.put(Key(Table::free_slots).u32(slot), {});
+}
 
 void add_pending(WriteTxn& txn, OwnerId owner, const Reservation& reservation, bool ahead) {
   Writer out;

@@ -110,8 +110,8 @@ void Index::grow_spill(std::uint64_t new_reserved_bytes) {
   impl_->write(Room::release, [&](WriteTxn& txn) {
     const std::uint64_t reserved = txn.counters.spill.reserved_bytes;
     if (new_reserved_bytes > reserved) {
-      give_extent(txn, {spill_base + reserved, new_reserved_bytes - reserved});
       txn.counters.spill.reserved_bytes = new_reserved_bytes;
+      give_extent(txn, {spill_base + reserved, new_reserved_bytes - reserved});
     }
     return true;
   });

@@ -11,12 +11,12 @@ namespace {
 
 using Entries = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Bounded and checked: the bytes come from a caller or from the index.
-Entries parse(std::string_view map) {
+// Bounded and checked: the bytes come from a caller (`code` invalid) or from the index (corrupt).
+Entries parse(std::string_view map, ErrorCode code) {
   Entries entries;
   if (map.empty()) return entries;
   std::size_t at = 0;
-  const auto malformed = [](const char* why) { throw Error(ErrorCode::invalid, std::string("a tag map is malformed: ") + why); };
+  const auto malformed = [code](const char* why) { throw Error(code, std::string("a tag map is malformed: ") + why); };
   const auto number = [&]() -> std::size_t {
     if (map.size() - at < 4) malformed("it ends within a number");
     const auto value = index::load<std::uint32_t>(map.data() + at);
@@ -43,16 +43,16 @@ Entries parse(std::string_view map) {
 
 }  // namespace
 
-std::optional<std::string_view> find_tag(std::string_view map, std::string_view name) {
-  for (const auto& [entry, value] : parse(map)) {
+std::optional<std::string_view> find_tag(std::string_view map, std::string_view name, ErrorCode malformed) {
+  for (const auto& [entry, value] : parse(map, malformed)) {
     if (entry == name) return value;
   }
   return std::nullopt;
 }
 
 std::string merge_tag_maps(std::string_view base, std::string_view update) {
-  const Entries old = parse(base);
-  const Entries fresh = parse(update);
+  const Entries old = parse(base, ErrorCode::corrupt);
+  const Entries fresh = parse(update, ErrorCode::invalid);
   if (old.empty()) return fresh.empty() ? std::string() : std::string(update);
   if (fresh.empty()) return std::string(base);
   Entries merged;

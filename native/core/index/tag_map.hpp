@@ -6,12 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "core/error.hpp"
+
 namespace tq {
 
 // Entries of `update` replace entries of `base` with the same name; others stay. "" is the empty map.
-// Throws Error(invalid) on a malformed map.
+// Throws Error(invalid) on a malformed update, Error(corrupt) on a malformed base: that one is the index's.
 std::string merge_tag_maps(std::string_view base, std::string_view update);
-// The value of one entry. Throws Error(invalid) on a malformed map.
-std::optional<std::string_view> find_tag(std::string_view map, std::string_view name);
+// The value of one entry. Throws Error(malformed) on a malformed map.
+std::optional<std::string_view> find_tag(std::string_view map, std::string_view name, ErrorCode malformed);
 
 }  // namespace tq

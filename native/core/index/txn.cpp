@@ -96,6 +96,12 @@ WriteTxn::WriteTxn(Env& env, WriteGate& gate) : Txn(env), entered_(gate) {
   }
 }
 
+RowIndex next_row(const Txn& txn) {
+  const auto value = txn.get(Key(Table::counters));
+  if (!value) corrupt("the counters are missing");
+  return Counters::parse(*value).next_row;
+}
+
 void first_write(Env& env, const Format& format, Span headroom) {
   MDB_txn* txn = nullptr;
   check(mdb_txn_begin(env.raw(), nullptr, 0, &txn), "create the index");

@@ -64,6 +64,9 @@ class WriteTxn : public Txn {
   Counters stored_;
 };
 
+// Read from the index: no row from it on was ever given out.
+RowIndex next_row(const Txn& txn);
+
 // Writes the first records of a fresh index: the format and the counters.
 void first_write(Env& env, const Format& format, Span headroom);
 

@@ -11,11 +11,9 @@ void throw_corrupt_field(const FieldLayout& layout, const std::string& what) {
 }
 
 FieldRows::FieldRows(const FieldInBlock& field, const Piece& piece) : base_(field.base), layout_(field.layout), n_rows_(field.n_rows) {
-  if (layout_ == nullptr || layout_->kind == FieldKind::column) {
-    throw Error(ErrorCode::invalid, layout_ == nullptr
-                                        ? "a piece names a block that lacks the field"
-                                        : "field '" + layout_->name + "' is one blob; its rows are cut by the codec");
-  }
+  if (layout_ == nullptr) throw Error(ErrorCode::invalid, "a piece names a block that lacks the field");
+  // Who reads columns knows that they are: a kind that says otherwise than the rest of the schema was damaged.
+  if (layout_->kind == FieldKind::column) throw_corrupt_field(*layout_, "it is one blob; its rows are cut by the codec");
   if (piece.count < 0 || piece.block_row < 0 || piece.block_row > field.n_rows ||
       piece.count > field.n_rows - piece.block_row) {
     throw Error(ErrorCode::invalid, "rows [" + std::to_string(piece.block_row) + ", + " + std::to_string(piece.count) +
@@ -28,6 +26,7 @@ FieldRows::FieldRows(const FieldInBlock& field, const Piece& piece) : base_(fiel
       throw_corrupt_field(*layout_, "its rows exceed its bytes");
     }
   } else {
+    if (rows >= field.nbytes / 8) throw_corrupt_field(*layout_, "it has more rows than its block has room for offsets");
     require(layout_->offsets_offset, (rows + 1) * 8, field.nbytes);
   }
 }

@@ -20,7 +20,7 @@ struct FieldInBlock {
 };
 
 // A field whose place in its block was checked once, for the rows of one piece. Error(invalid): the piece is not inside the
-// block's rows, the block lacks the field, or it is a column field.
+// block's rows, or the block lacks the field. Error(corrupt): it is a column field.
 class FieldRows {
  public:
   FieldRows(const FieldInBlock& field, const Piece& piece);

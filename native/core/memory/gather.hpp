@@ -14,7 +14,7 @@
 namespace tq {
 
 // The bytes that the rows of `pieces` take one after another (dense and ragged). `blocks` is indexed by Piece::block.
-// Error(invalid): a piece outside its block's rows, a block without the field, a column field.
+// Error(invalid): a piece outside its block's rows, a block without the field. Error(corrupt): a column field.
 std::uint64_t gathered_nbytes(std::span<const FieldInBlock> blocks, std::span<const Piece> pieces);
 
 // Concatenates them, in order, at `destination`; returns the bytes written. Error(invalid) when they do not fit.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/memory/fork_gate.hpp"
 #include "core/memory/lease_clock.hpp"
 #include "core/pause.hpp"
@@ -31,12 +32,17 @@ double seconds_since(std::int64_t then_ns) {
 struct LeaseDirectory::Entry {
   SharedMapping mapping;
 
-  const LeaseFileLayout& header() const noexcept { return *reinterpret_cast<const LeaseFileLayout*>(mapping.data()); }
+  // Of a dead process whose file is damaged there is nothing to read, and nothing that anybody needs.
+  const LeaseFileLayout& header() const noexcept {
+    static const LeaseFileLayout none{};
+    return mapping.data() == nullptr ? none : *reinterpret_cast<const LeaseFileLayout*>(mapping.data());
+  }
 
   // Calls use(ref) for every claim. Acquire on the mark: entries below it are backed. Acquire on an entry: a 0 that we act
   // upon follows all reading of who released it.
   template <typename Use>
   void each_claim(Use use) const {
+    if (mapping.data() == nullptr) return;
     const auto* entries = reinterpret_cast<const std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
     const std::uint32_t n = std::min(header().high_water.value.load(std::memory_order_acquire), layout::max_leases);
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -46,6 +52,7 @@ struct LeaseDirectory::Entry {
 
   // The same with how long ago it was taken. The file is another process's: a time that is not in the past counts as now.
   std::vector<HeldLease> held() const {
+    if (mapping.data() == nullptr) return {};
     const auto* entries = reinterpret_cast<const std::atomic<std::uint64_t>*>(mapping.data() + lease_entries_offset);
     const auto* times = reinterpret_cast<const std::atomic<std::int64_t>*>(mapping.data() + lease_times_offset);
     const std::uint32_t n = std::min(header().high_water.value.load(std::memory_order_acquire), layout::max_leases);
@@ -82,8 +89,14 @@ void LeaseDirectory::refresh() {
     if (entries_.contains(owner)) continue;
     const FileDescriptor fd = folder_.open(LeaseFolder::file_name(owner));
     if (fd.get() < 0) continue;  // its process left since the listing
-    check_header(fd.get(), SegmentKind::leases, control_->session(), lease_file_bytes);
     auto entry = std::make_unique<Entry>();
+    try {
+      check_header(fd.get(), SegmentKind::leases, control_->session(), lease_file_bytes);
+    } catch (const Error&) {
+      if (!is_dead(owner)) throw;  // claims that nobody can read: nothing may be freed
+      entries_.emplace(owner, std::move(entry));
+      continue;
+    }
     entry->mapping = SharedMapping(fd.get(), 0, lease_file_bytes, Access::read, name);
     entries_.emplace(owner, std::move(entry));
   }

@@ -79,6 +79,7 @@ struct LeaseFile::File {
   OwnerId owner = 0;
   FileDescriptor fd;
   SharedMapping mapping;
+  std::atomic<std::uint32_t> backed{0};
 
   LeaseFileLayout& header() const noexcept { return *reinterpret_cast<LeaseFileLayout*>(mapping.data()); }
   std::atomic<std::uint64_t>* entries() const noexcept {
@@ -87,7 +88,12 @@ struct LeaseFile::File {
   std::atomic<std::int64_t>* times() const noexcept {
     return reinterpret_cast<std::atomic<std::int64_t>*>(mapping.data() + lease_times_offset);
   }
-  std::uint32_t high_water() const noexcept { return header().high_water.value.load(std::memory_order_acquire); }
+  // Never read back from the file: a mark damaged by others must not lead outside the mapping.
+  std::uint32_t high_water() const noexcept { return backed.load(std::memory_order_acquire); }
+  void raise_high_water(std::uint32_t entries) noexcept {
+    header().high_water.value.store(entries, std::memory_order_release);  // backed, so scanners may read it
+    backed.store(entries, std::memory_order_release);
+  }
 
   void identify() noexcept {  // as this process's
     header().pid.store(::getpid(), std::memory_order_relaxed);
@@ -118,7 +124,7 @@ void LeaseFile::File::format(const std::string& session, const File* copy_of) {
       times()[i].store(copy_of->times()[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
   }
-  header->high_water.value.store(n, std::memory_order_release);
+  raise_high_water(n);
   write_header(header->header, SegmentKind::leases, session, lease_file_bytes);
 }
 
@@ -142,7 +148,8 @@ std::unique_ptr<LeaseFile::File> LeaseFile::File::make(const LeaseFolder& folder
       folder.remove(temporary);
       throw;
     }
-    // A reaper met the file before it was locked, took it for a dead one's and removed it.
+    // A reaper met the file before it was locked, took it for a dead one's and removed it; or another process has that number,
+    // which only a damaged counter gives out twice.
   }
   throw Error(ErrorCode::session_not_found, "the lease folder of session '" + control.session() + "' is being removed");
 }
@@ -217,7 +224,7 @@ void LeaseFile::extend(File& file, std::uint32_t entries) {
   if (!back_entries(file.fd.get(), entries, wanted - entries, segment_name(SegmentKind::leases, control_->session()))) {
     throw_lease_file_full(control_->session(), "the file system has no room to extend the lease file", held());
   }
-  file.header().high_water.value.store(wanted, std::memory_order_release);  // backed, so scanners may read it
+  file.raise_high_water(wanted);
 }
 
 void LeaseFile::release(std::uint32_t entry) noexcept {

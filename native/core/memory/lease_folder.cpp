@@ -95,13 +95,19 @@ FileDescriptor LeaseFolder::create_locked(const std::string& name) const {
 }
 
 FileDescriptor LeaseFolder::open(const std::string& name) const {
-  FileDescriptor fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe in the place of a file would block, a link could lead anywhere.
+  FileDescriptor fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd.get() < 0 && errno != ENOENT) throw Error::system("cannot open " + path_ + "/" + name, errno);
   return fd;
 }
 
 bool LeaseFolder::rename(const std::string& from, const std::string& to) const {
-  if (::renameat(fd_.get(), from.c_str(), fd_.get(), to.c_str()) == 0) return true;
+  // Never over another process's file, whose claims would be lost: the counter of owners may have been damaged.
+  if (::renameat2(fd_.get(), from.c_str(), fd_.get(), to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno == EEXIST) {
+    remove(from);
+    return false;
+  }
   if (errno == ENOENT) return false;
   throw Error::system("cannot rename " + path_ + "/" + from, errno);
 }

@@ -28,7 +28,7 @@ class LeaseFolder {
   // A new file, locked by this process as its owner. Error(session_not_found), Error(storage_full).
   FileDescriptor create_locked(const std::string& name) const;
   FileDescriptor open(const std::string& name) const;                      // for reading; empty when there is none
-  bool rename(const std::string& from, const std::string& to) const;       // false: `from` is gone
+  bool rename(const std::string& from, const std::string& to) const;       // false: `from` is gone, or `to` is there (`from` goes then)
   void remove(const std::string& name) const noexcept;                     // quiet when it is gone
 
   // Whether the process of a file is gone: its lock could be taken. Takes nothing (F_OFD_GETLK). No file: dead.

@@ -99,7 +99,7 @@ std::uint64_t PayloadSegment::make_huge(std::uint64_t nbytes) {
   if (unit == 0 || failures_.load(std::memory_order_relaxed) >= hopeless_after) return 0;
   const std::uint64_t end = round_down(payload_data_offset + std::min(touched_bytes(), payload_bytes()), unit);
   std::uint64_t done = 0;
-  for (std::uint64_t begin = at().collapsed_bytes.value.load(std::memory_order_relaxed); begin < end && done < nbytes;
+  for (std::uint64_t begin = round_down(at().collapsed_bytes.value.load(std::memory_order_relaxed), unit); begin < end && done < nbytes;
        begin += unit, done += unit) {
     const huge_pages::Collapse outcome = huge_pages::collapse(writable_.data() + begin);
     if (outcome == huge_pages::Collapse::made) {

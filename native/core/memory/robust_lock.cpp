@@ -49,6 +49,20 @@ int spin(layout::RobustLock& lock) noexcept {
   return EBUSY;
 }
 
+// glibc ends the process when it meets a mutex whose kind contradicts the rest of it.
+bool is_ours([[maybe_unused]] const layout::RobustLock& lock) {
+#if defined(__GLIBC__)
+  static const int kind = [] {
+    layout::RobustLock fresh{};
+    format(fresh);
+    return fresh.mutex.__data.__kind;
+  }();
+  return lock.mutex.__data.__kind == kind;
+#else
+  return true;
+#endif
+}
+
 timespec realtime_after(std::int64_t nanoseconds) {
   timespec until{};
   ::clock_gettime(CLOCK_REALTIME, &until);
@@ -97,6 +111,7 @@ void format(layout::RobustLock& lock) {
 std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted,
                               bool* died) {
   using Clock = std::chrono::steady_clock;
+  if (!is_ours(lock)) throw Error(ErrorCode::corrupt, "the " + what + " was damaged from outside: end the session");
   int result = ::pthread_mutex_trylock(&lock.mutex);
   const bool was_busy = result == EBUSY;
   const auto asked = was_busy ? Clock::now() : Clock::time_point();
@@ -121,7 +136,7 @@ std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const 
   }
   if (died != nullptr) *died = result == EOWNERDEAD;
   if (result == EOWNERDEAD) result = ::pthread_mutex_consistent(&lock.mutex);
-  if (result == ENOTRECOVERABLE) throw Error(ErrorCode::corrupt, "the " + what + " is beyond repair: end the session");
+  if (result == ENOTRECOVERABLE || result == EINVAL) throw Error(ErrorCode::corrupt, "the " + what + " is beyond repair: end the session");
   if (result != 0) throw Error::system("cannot take the " + what, result);
   lock.holder_pid.store(::getpid(), std::memory_order_relaxed);
   return was_busy ? Clock::now() - asked : std::chrono::nanoseconds(0);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -105,6 +106,16 @@ bool back_range(int fd, std::uint64_t offset, std::uint64_t nbytes, const std::s
   return true;
 }
 
+namespace {
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace
+
 void write_header(SegmentHeader& header, SegmentKind kind, const std::string& session, std::uint64_t nbytes) {
   header.version = layout::layout_version;
   header.kind = kind;
@@ -150,8 +161,9 @@ std::uint64_t check_header(int fd, SegmentKind kind, const std::string& session,
                                                 ": run the same release in every process of a session");
   }
   if (fingerprint != layout::fingerprint()) {
-    throw Error(ErrorCode::layout_mismatch, "the " + name + " was made by another build (other struct sizes or C library): "
-                                            "run the same build in every process of a session");
+    throw Error(ErrorCode::layout_mismatch, "the " + name + " was made by another build (other struct sizes or C library: layout " +
+                                                hexadecimal(fingerprint) + ", this build has " +
+                                                hexadecimal(layout::fingerprint()) + "): run the same build in every process of a session");
   }
   if (found_kind != static_cast<std::uint32_t>(kind)) {
     throw Error(ErrorCode::layout_mismatch, "what was opened as the " + name + " is a segment of kind " +

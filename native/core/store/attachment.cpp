@@ -43,6 +43,13 @@ std::shared_ptr<PayloadSegment> attach_payload(const SessionFiles& files, std::s
   return {all, &all->payload};
 }
 
+void check_size(const char* what, std::uint64_t in_index, std::uint64_t found, const std::string& session) {
+  const std::uint64_t expected = (in_index + page_bytes() - 1) / page_bytes() * page_bytes();
+  if (expected == found) return;
+  throw Error(ErrorCode::corrupt, "the index of session '" + session + "' expects a " + what + " of " + std::to_string(expected) +
+                                      " bytes, and it has " + std::to_string(found));
+}
+
 }  // namespace
 
 Attachment::Attachment(const SessionFiles& files)
@@ -58,6 +65,8 @@ Attachment::Attachment(const SessionFiles& files)
       gate(control),
       index_(std::make_unique<Index>(files.directory + "/index", gate, judge)) {
   give_back->leases = leases;
+  check_size("payload segment", index_->payload_bytes(), payload->size_bytes(), session);
+  check_size("spill file", index_->spill_bytes(), payload->spill() == nullptr ? 0 : payload->spill()->size_bytes(), session);
 }
 
 Attachment::~Attachment() { close(); }

@@ -43,7 +43,9 @@ bool grow(Attachment& attachment, Index& index, std::uint64_t nbytes) {
     return true;
   }
   if (backed >= attachment.payload->payload_bytes()) return false;
-  const std::uint64_t step = std::max(attachment.control->step_bytes(), nbytes);
+  // At most what is left: a damaged size of the step must not wrap the sum around, and this loop with it.
+  const std::uint64_t step =
+      std::min(std::max(attachment.control->step_bytes(), nbytes), attachment.payload->payload_bytes() - backed);
   return back_more(attachment, index, backed, step) || (nbytes < step && back_more(attachment, index, backed, nbytes));
 }
 

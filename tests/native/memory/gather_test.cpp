@@ -123,7 +123,8 @@ TEST_CASE("pieces that do not fit their block, and destinations that do not fit 
   refused(blocks, {0, 1, -1, 0});
   refused(blocks, {0, INT64_MAX, 0, 1});
   refused(lacking, {0, 1, 0, 0});
-  refused(column, {0, 1, 0, 0});
+  const Piece first{0, 1, 0, 0};
+  CHECK(error_of([&] { tq::gathered_nbytes(column, {&first, 1}); }).code == ErrorCode::corrupt);
   std::byte out[16] = {};
   const Piece all{0, 4, 0, 0};
   CHECK(error_of([&] { tq::gather_rows(blocks, {&all, 1}, out, 15); }).code == ErrorCode::invalid);

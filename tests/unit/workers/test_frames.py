@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire
 from transferqueue.workers import Broadcast, PerRank
-from transferqueue.workers.frames import CallWriter, answer, read_answer, read_call, worth_a_frame
+from transferqueue.workers.frames import FRAME_VERSION, CallWriter, answer, read_answer, read_call, worth_a_frame
 
 
 def rows(count: int = 8, **extra_info: Any) -> BatchMeta:
@@ -113,6 +113,6 @@ def test_bytes_that_are_no_frame_are_refused(data: bytes) -> None:
 
 
 def test_a_value_of_an_unknown_kind_is_refused() -> None:
-    frame = msgspec.msgpack.encode(["step", [msgspec.msgpack.Ext(9, b"")], {}])
+    frame = bytes([FRAME_VERSION]) + msgspec.msgpack.encode(["step", [msgspec.msgpack.Ext(9, b"")], {}])
     with pytest.raises(CorruptSegmentError, match="kind 9"):
         read_call(frame)

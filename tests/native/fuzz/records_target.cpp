@@ -1,0 +1,88 @@
+// The records of the index by themselves: bytes in, a record or Error(corrupt) out, and what was read is written as it was.
+#include "core/index/bitmap.hpp"
+#include "core/index/claims.hpp"
+#include "core/index/records.hpp"
+#include "core/index/tag_map.hpp"
+#include "core/memory/layout.hpp"
+#include "fuzz/target.hpp"
+
+namespace {
+
+using namespace tq_fuzz;
+using namespace tq::index;
+
+constexpr unsigned n_kinds = 7;
+
+void run(std::string_view input) {
+  Input in(input);
+  const unsigned kind = in.number<std::uint8_t>() % n_kinds;
+  const std::string_view bytes = in.rest();
+  typed("reading a record", [&] {
+    switch (kind) {
+      case 0: {
+        require(Format::parse(bytes).encode() == bytes, "a format is written as it was read");
+        return;
+      }
+      case 1: require(Counters::parse(bytes).view() == bytes, "counters are written as they were read"); return;
+      case 2: require(PartitionRecord::parse(bytes).encode() == bytes, "a partition is written as it was read"); return;
+      case 3: {
+        const BlockRecord record = BlockRecord::parse(bytes);
+        require(record.live_bytes() <= record.span.nbytes, "what lives of a block is no more than the block");
+        return;
+      }
+      case 4: require(TaskRecord::parse(bytes).encode() == bytes, "a task is written as it was read"); return;
+      case 5: {
+        const ClaimRecord claim = ClaimRecord::parse(bytes, 1'000'000);
+        tq::RowIndex end = 0;
+        for (const Segment& rows : claim.rows) {
+          require(rows.row >= end && rows.count > 0 && rows.count <= 1'000'000 - rows.row, "rows of a claim ascend and exist");
+          end = rows.row + rows.count;
+        }
+        return;
+      }
+      default: {
+        const RowBitmap bitmap = RowBitmap::parse(bytes);
+        std::int64_t count = 0;
+        for (std::int64_t row = 0; row < RowBitmap::n_rows; ++row) count += bitmap.test(row);
+        require(count == RowBitmap::count(bytes), "a bitmap has as many rows as are counted");
+        return;
+      }
+    }
+  });
+  if (kind != 0) return;
+  // Two halves as tag maps, one from the index and one from a caller.
+  typed("merging tags", [&] { tq::merge_tag_maps(bytes.substr(0, bytes.size() / 2), bytes.substr(bytes.size() / 2)); }, true);
+}
+
+std::vector<std::string> seeds() {
+  Format format;
+  format.payload_bytes = 1 << 20;
+  format.max_slots = 64;
+  PartitionRecord partition;
+  partition.rows = 5;
+  partition.name = "train";
+  BlockRecord block;
+  block.span = {0, 4096};
+  block.n_rows = block.cells = block.live_cells = 4;
+  Writer block_bytes;
+  block.encode_to(block_bytes);
+  TaskRecord task;
+  task.id = 1;
+  task.sampler_state = "state";
+  const ClaimRecord claim{7, 100, {{0, 4, 0, 0}, {10, 2, 0, 0}}};
+  RowBitmap bitmap;
+  bitmap.set(17);
+  bitmap.set(4000);
+  const Counters counters;
+  const std::vector<std::string> records = {format.encode(),   std::string(counters.view()), partition.encode(),
+                                            std::string(block_bytes.view()), task.encode(),  claim.encode(), bitmap.encode()};
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < records.size(); ++i) all.push_back(std::string(1, static_cast<char>(i)) + records[i]);
+  const std::string tags{"\x01\0\0\0\x01\0\0\0a\x01\0\0\0\x05", 14};
+  all.push_back(std::string(1, '\0') + tags + tags);
+  return all;
+}
+
+const Registration registration("records", run, seeds);
+
+}  // namespace
