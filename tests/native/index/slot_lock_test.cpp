@@ -6,6 +6,7 @@
 
 #include "core/index/check.hpp"
 #include "core/index/slot_lock.hpp"
+#include "core/index/txn.hpp"
 #include "core/patience.hpp"
 #include "index/support.hpp"
 
