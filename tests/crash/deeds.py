@@ -215,8 +215,8 @@ def read(world: World, point: str, _: bool) -> None:
 
 
 def drop(world: World, point: str, _: bool) -> None:
-    """In the thread that looks at dropped mappings."""
-    numbers = list(range(400, 408))
+    """In the thread that looks at dropped mappings, of a mebibyte and more."""
+    numbers = list(range(400, 480))
     meta = world.put_plain(numbers)
     world.die(point, victims.drop, meta)
     world.client.clear_samples(meta)
