@@ -24,7 +24,11 @@ void run(std::string_view input) {
         return;
       }
       case 1: require(Counters::parse(bytes).view() == bytes, "counters are written as they were read"); return;
-      case 2: require(PartitionRecord::parse(bytes).encode() == bytes, "a partition is written as it was read"); return;
+      case 2: {  // a flag may be written in more than one way
+        const std::string written = PartitionRecord::parse(bytes).encode();
+        require(PartitionRecord::parse(written).encode() == written, "a partition is read as it was written");
+        return;
+      }
       case 3: {
         const BlockRecord record = BlockRecord::parse(bytes);
         require(record.live_bytes() <= record.span.nbytes, "what lives of a block is no more than the block");
