@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -27,10 +28,17 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def iterate(pipe: Connection, workers: int) -> None:
+def wait_for_another_parent(_: int) -> None:
+    """In a worker: until whoever started it is dead."""
+    started_by = os.getppid()
+    while os.getppid() == started_by:
+        time.sleep(0.01)
+
+
+def iterate(pipe: Connection, workers: int, worker_init_fn: Callable[[int], None] | None = None) -> None:
     with tq.init(**{"storage.size": SIZE}):
         dataset = tq.StreamingDataset("p", fields="x", batch_size=4, task_name="t")
-        items = iter(tq.StreamingDataLoader(dataset, num_workers=workers))
+        items = iter(tq.StreamingDataLoader(dataset, num_workers=workers, worker_init_fn=worker_init_fn))
         pipe.send(children())
         try:
             next(items)
@@ -48,9 +56,10 @@ def test_ctrl_c_ends_a_wait(workers: int) -> None:
     assert child.join() == 0
 
 
-def test_workers_of_a_killed_process_end() -> None:
-    child = Forked(lambda pipe: iterate(pipe, 2))
+@pytest.mark.parametrize("worker_init_fn", [None, wait_for_another_parent], ids=["at work", "not begun"])
+def test_workers_of_a_killed_process_end(worker_init_fn: Callable[[int], None] | None) -> None:
+    child = Forked(lambda pipe: iterate(pipe, 2, worker_init_fn))
     workers = child.hear()
     assert len(workers) == 2
     child.kill()
-    wait_for(lambda: not any(is_running(pid) for pid in workers), 20.0, "the end of the workers")
+    wait_for(lambda: not any(is_running(pid) for pid in workers), 30.0, "the end of the workers")

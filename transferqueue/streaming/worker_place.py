@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import select
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +20,9 @@ from transferqueue.waiting import LOOK_AGAIN_S
 STOP_ATTRIBUTE = "_stop_event"
 METADATA_ONLY_ATTRIBUTE = "_metadata_only"
 _WORKER_LOOK_S = 0.25
+# torch's own look, after which a worker ends in order, comes every 5 s.
+_ORPHAN_LOOK_S = 1.0
+_ORPHAN_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,23 @@ def _watch_parent(_: int) -> Callable[[], bool]:
     return lambda: bool(ended.poll(0))
 
 
+def _end_after_parent() -> None:
+    """A worker whose loader's process is killed ends. torch sees to that with getppid, which it first asks after the
+    worker has begun: a process killed before that leaves workers that wait for ever and keep the session."""
+    parent_is_gone = _watch_parent(os.getpid())
+
+    def watch() -> None:
+        while not parent_is_gone():
+            time.sleep(_ORPHAN_LOOK_S)
+        time.sleep(_ORPHAN_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="transferqueue-orphan-watch", daemon=True).start()
+
+
 class WorkerStart:
-    """The ``worker_init_fn`` of a loader: hands the worker's copy of the dataset what its wait looks at."""
+    """The ``worker_init_fn`` of a loader: hands the worker's copy of the dataset what its wait looks at, and has the
+    worker end with its loader's process."""
 
     def __init__(self, event: Any, metadata_only: bool, worker_init_fn: Callable[[int], None] | None) -> None:
         self._event = event
@@ -80,6 +100,7 @@ class WorkerStart:
         self._then = worker_init_fn
 
     def __call__(self, worker_id: int) -> None:
+        _end_after_parent()
         info = get_worker_info()
         assert info is not None  # torch calls this in a worker
         setattr(info.dataset, STOP_ATTRIBUTE, self._event)
