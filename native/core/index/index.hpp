@@ -193,7 +193,8 @@ class Index {
   // ---- the spill file: spill.cpp has the argument -----------------------------------------------------------
   // As `grow`, of the spill file.
   void grow_spill(std::uint64_t new_reserved_bytes);
-  // Published blocks that lie in memory, ascending by ref; those of partitions that are being cleared are left out.
+  // Published blocks that lie in memory, ascending by ref; those of partitions that are being cleared, and those in the
+  // headroom of compaction, are left out.
   struct PlacedBlock { BlockRef ref; Span span; PartitionId partition = 0; };
   std::vector<PlacedBlock> blocks_in_memory();
   std::vector<Span> free_in_memory();  // ascending

@@ -123,6 +123,9 @@ std::vector<Index::PlacedBlock> Index::blocks_in_memory() {
   std::uint64_t next = 0;
   for (bool more = true; more;) {
     const ReadTxn txn(*impl_->env);
+    const auto counters_value = txn.get(Key(Table::counters));
+    if (!counters_value) corrupt("the counters are missing");
+    const Counters counters = Counters::parse(*counters_value);
     stands.clear();
     Cursor cursor(txn, Table::blocks);
     std::size_t looked = 0;
@@ -131,7 +134,8 @@ std::vector<Index::PlacedBlock> Index::blocks_in_memory() {
       const BlockRef ref{key_u64(cursor.tail(), 0)};
       next = ref.word + 1;
       const BlockRecord record = BlockRecord::parse(cursor.value());
-      if (record.span.spilled()) continue;
+      // What lies in the headroom of compaction is no room for puts, and goes back by itself.
+      if (record.span.spilled() || in_headroom(counters, record.span)) continue;
       const auto [at, fresh] = stands.emplace(record.partition, false);
       if (fresh) at->second = partition_by_id(txn, record.partition).has_value();
       if (at->second) found.push_back({ref, record.span, record.partition});

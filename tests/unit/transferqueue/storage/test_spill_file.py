@@ -110,6 +110,19 @@ def test_the_last_one_out_removes_it(tmp_path: Path, how: str) -> None:
     assert left_behind(name) == []
 
 
+def test_a_session_whose_processes_died_is_taken_over_with_its_spilled_rows(tmp_path: Path) -> None:
+    creator = Forked(leaving)
+    creator.say(str(tmp_path))
+    name = creator.hear()
+    creator.kill()
+    creator.join()
+    with tq.init(session=name) as session:
+        assert session.client.stats().spilled_bytes > 0
+        assert tq.kv_batch_get("k", "p")["x"].tolist() == [list(range(10))]
+        session.client._store.check()
+    assert files_in(tmp_path) == []
+
+
 def test_clean_removes_that_of_a_killed_session_and_only_it(tmp_path: Path) -> None:
     creator = Forked(leaving)
     creator.say(str(tmp_path))
