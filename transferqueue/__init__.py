@@ -271,6 +271,9 @@ if TYPE_CHECKING:
     from transferqueue.errors import (
         TransferTimeoutError as TransferTimeoutError,
     )
+    from transferqueue.errors import (
+        UntrustedFileError as UntrustedFileError,
+    )
     from transferqueue.kv import (
         async_kv_batch_get as async_kv_batch_get,
     )
@@ -390,7 +393,7 @@ _MODULE_OF = {
             "LayoutMismatchError LimitExceededError LimitTimeoutError PartitionNotFoundError PickleNotAllowedError "
             "RowDecodeError "
             "SchemaMismatchError SessionNotFoundError StaleMetadataError StorageFullError TransferQueueError "
-            "TransferTimeoutError"
+            "TransferTimeoutError UntrustedFileError"
         ),
         "transferqueue.kv": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "

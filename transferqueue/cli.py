@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -20,11 +21,12 @@ from transferqueue.config import format_size, read_environment
 from transferqueue.errors import CorruptSegmentError, PartitionNotFoundError, TransferQueueError
 from transferqueue.metrics.endpoint import read_address
 from transferqueue.partition_limits import PartitionLimits
+from transferqueue.printable import printable
 from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
+from transferqueue.storage.cleaning import clean, own_sessions
 from transferqueue.storage.names import new_session_name
-from transferqueue.storage.session_dir import is_in_use, own_sessions, read_description, remove_dead_sessions
-from transferqueue.storage.spill_file import remove_leftover_spill_files
+from transferqueue.storage.session_dir import is_in_use, read_description
 from transferqueue.text_table import show_table
 
 _STATE_LIMIT_ROWS = 20
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = parsed.run(parsed)
         return status
     except (TransferQueueError, ValueError, OSError) as error:
-        print(f"tq {parsed.command}: {error}", file=sys.stderr)
+        print(printable(f"tq {parsed.command}: {error}", lines=True), file=sys.stderr)
         return 1
 
 
@@ -126,10 +128,21 @@ def _parser() -> argparse.ArgumentParser:
     dropin.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     dropin.set_defaults(run=_dropin)
 
-    commands.add_parser(
+    clean_command = commands.add_parser(
         "clean",
-        help="remove sessions whose processes are all dead, and the spill files of such in TRANSFERQUEUE_SPILL__DIR",
-    ).set_defaults(run=_clean)
+        help="remove what dead processes of this user left",
+        description="Removes sessions whose processes are all dead, and what was left of sessions half made or half "
+        "removed. What lives, is another user's, or cannot be told is left and named. Checkpoints are none of its "
+        "business: the next save to the same place removes what a killed one left.",
+    )
+    clean_command.add_argument("--dry-run", action="store_true", help="remove nothing, say what would go")
+    clean_command.add_argument(
+        "--dir",
+        action="append",
+        default=[],
+        help="a storage.dir or spill.dir: files in it whose session is gone go, too",
+    )
+    clean_command.set_defaults(run=_clean)
     return parser
 
 
@@ -256,7 +269,7 @@ def _leases(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(to_plain(attachment.paths.name, leases), indent=2))
         return 0
-    print(f"session {attachment.paths.name}: {summary(leases)}")
+    print(printable(f"session {attachment.paths.name}: {summary(leases)}"))
     if leases:
         show_table(HEADER, [as_row(lease) for lease in leases])
     return 0
@@ -303,7 +316,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         attachment.detach()
     decoder = TagDecoder(allow_pickle=False)
     total = len(listing.indexes)
-    print(f"partition {arguments.partition}: {total} rows, fields: {', '.join(fields) or 'none'}")
+    print(printable(f"partition {arguments.partition}: {total} rows, fields: {', '.join(fields) or 'none'}"))
     position = {int(index): row for row, index in enumerate(indexes)}
     rows = []
     for at, index in enumerate(listing.indexes[: arguments.rows]):
@@ -343,13 +356,19 @@ def _dropin(arguments: argparse.Namespace) -> int:
 
 def _clean(arguments: argparse.Namespace) -> int:
     started_s = time.monotonic()
-    removed = remove_dead_sessions()
-    for name in removed:
-        print(f"removed {name}")
-    if (directory := read_environment()[1].get("spill.dir")) is not None:
-        for path in remove_leftover_spill_files(directory):
-            print(f"removed {path}")
-    print(f"{len(removed)} dead sessions removed in {time.monotonic() - started_s:.2f} s")
+    # Where this environment would have them: what a reboot left there, no session names any more.
+    configured = (read_environment()[1].get(key) for key in ("storage.dir", "spill.dir"))
+    directories = [os.path.abspath(os.path.expanduser(path)) for path in (*arguments.dir, *configured) if path]
+    done = clean(dry_run=arguments.dry_run, directories=filter(os.path.isdir, dict.fromkeys(directories)))
+    verb = "would remove" if arguments.dry_run else "removed"
+    for removed in done.removed:
+        print(printable(f"{verb} {removed.what} ({format_size(removed.nbytes)})"))
+    for left in done.left:
+        print(printable(f"left {left.what}: {left.why}"))
+    dead = sum(removed.session is not None for removed in done.removed)
+    nbytes = format_size(sum(removed.nbytes for removed in done.removed))
+    took_s = time.monotonic() - started_s
+    print(f"{verb} {dead} dead sessions and {len(done.removed) - dead} other leftovers, {nbytes}, in {took_s:.2f} s")
     return 0
 
 

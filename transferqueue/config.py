@@ -313,13 +313,24 @@ class Config:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
-    allow_pickle: bool = _key(
-        _flag,
-        True,
-        "Python objects that fit no Arrow type may be pickled and unpickled; safe where, as here, a session belongs to "
-        "one user of one machine",
+    allow_pickle: bool | None = _key(
+        _optional_flag,
+        None,
+        "whether values that only pickle keeps are unpickled, which runs code of whoever wrote them; none: those that "
+        "processes of this user put into the session on this machine, but none from a file; true: from checkpoints, "
+        "too; false: none at all",
         of_process=True,
     )
+
+    @property
+    def unpickles_own(self) -> bool:
+        """Whether what processes of this user put into the session may be unpickled."""
+        return self.allow_pickle is not False
+
+    @property
+    def unpickles_files(self) -> bool:
+        """Whether pickles of a checkpoint may be loaded where the call does not say."""
+        return self.allow_pickle is True
 
     def to_flat(self) -> dict[str, Any]:
         """Dotted key -> value."""

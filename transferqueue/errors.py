@@ -12,6 +12,8 @@ import queue
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from transferqueue.printable import printable
+
 
 def name_some(items: Iterable[object], limit: int = 8) -> str:
     """The first `limit` items as text and how many more there are: ``'a', 'b' and 3 more``.
@@ -49,6 +51,8 @@ class TransferQueueError(Exception):
 
     def __init__(self, message: str = "", /, **details: Any) -> None:
         # All built-in bases accept the message as their only argument; OSError would read a second one as errno.
+        # Names in it are whoever's: a terminal that shows the error must not obey them.
+        message = printable(message, lines=True)
         super().__init__(message)
         self.message = message
         self.details = details
@@ -135,6 +139,15 @@ class CorruptSegmentError(TransferQueueError, OSError):
 
 class CorruptCheckpointError(CorruptSegmentError):
     """A checkpoint whose files are not what was written, or say what cannot be: `path`."""
+
+
+class UntrustedFileError(TransferQueueError, PermissionError):
+    """A name that this package uses is held by what is not this user's alone: another user's file, a link, a file that
+    others may write to: `path`, and in `uid` whose it is."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"path": None, "uid": None}
+    path: str | None
+    uid: int | None
 
 
 class DataLostError(TransferQueueError, KeyError):

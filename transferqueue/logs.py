@@ -9,8 +9,15 @@ from __future__ import annotations
 import logging
 import sys
 
+from transferqueue.printable import printable
+
 ROOT_NAME = "transferqueue"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), lines=True)
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -18,7 +25,7 @@ class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter(_FORMAT))
+        self.setFormatter(_Formatter(_FORMAT))
 
     @property
     def stream(self):  # type: ignore[no-untyped-def]

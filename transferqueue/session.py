@@ -33,11 +33,12 @@ from transferqueue.samplers.registry import describe_sampler
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import MADE_WITHIN_S, Attachment
 from transferqueue.storage.attachment import attach as attach_to
+from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.janitor import ensure_janitor
 from transferqueue.storage.names import SessionPaths, check_session_name, new_session_name
 from transferqueue.storage.origin import read_origin, write_origin
-from transferqueue.storage.session_dir import is_in_use, remove_dead_sessions, remove_if_dead
+from transferqueue.storage.session_dir import is_in_use, remove_if_dead
 from transferqueue.waiting import deadline, is_over
 
 if TYPE_CHECKING:

@@ -1,23 +1,26 @@
 """A row's tags as bytes, in the form that the native core merges without Python.
 
 ``u32 n | n x { u32 name length | name | u32 value length | value }``, little-endian, sorted by the name's bytes. A
-value is MessagePack; what MessagePack would not give back as it was (tuples, sets, numpy scalars, big integers) is an
-extension that holds a pickle.
+value is MessagePack; what MessagePack would not give back as it was is an extension: of tuples, big integers, numpy's
+numbers and dicts with other keys than text their parts, of anything else a pickle.
 """
 
 from __future__ import annotations
 
 import pickle
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptSegmentError, PickleNotAllowedError
 
 PICKLE_EXTENSION = 1
+_TUPLE, _INT, _SCALAR, _MAPPING = 2, 3, 4, 5
+_NUMBER_KINDS = "biufc"  # of numpy: bool, integers, floats, complex
 _COUNT = struct.Struct("<I")
 _EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
 # Encoded without a further look. A str may hold a lone surrogate, which `_encode` says by the name of the tag.
@@ -41,11 +44,51 @@ def _survives(value: Any) -> bool:
     return False
 
 
+class _NotPlain(Exception):
+    pass
+
+
+def _parts(value: Any) -> Any:
+    """`value` with what MessagePack does not have as extensions. Raises `_NotPlain` for what only pickle keeps."""
+    kind = type(value)
+    if kind is int and not _INT_FIRST <= value <= _INT_LAST:
+        return msgspec.msgpack.Ext(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+    if kind in _EXACT_SCALARS:
+        return value
+    if kind is list:
+        return [_parts(item) for item in value]
+    if kind is dict:
+        if all(type(key) is str for key in value):
+            return {key: _parts(item) for key, item in value.items()}
+        flat = [_parts(part) for pair in value.items() for part in pair]
+        return msgspec.msgpack.Ext(_MAPPING, _encode_value(flat))
+    if kind is tuple:
+        return msgspec.msgpack.Ext(_TUPLE, _encode_value([_parts(item) for item in value]))
+    numpy = sys.modules.get("numpy")  # a scalar of it is there only if it is
+    is_scalar = numpy is not None and isinstance(value, numpy.generic) and kind is value.dtype.type
+    if is_scalar and value.dtype.kind in _NUMBER_KINDS:
+        return msgspec.msgpack.Ext(_SCALAR, _encode_value([value.dtype.str, value.tobytes()]))
+    raise _NotPlain
+
+
+def _scalar(parts: Any) -> Any:
+    import numpy
+
+    text, raw = parts
+    dtype = numpy.dtype(text) if isinstance(text, str) and len(text) <= 8 else numpy.dtype("O")
+    if dtype.kind not in _NUMBER_KINDS or len(raw) != dtype.itemsize:
+        raise ValueError(f"a tag holds a number of no type of numpy's: {text!r}")
+    return numpy.frombuffer(raw, dtype)[0]
+
+
 def _encode(name: str, value: Any) -> bytes:
     try:
         if _survives(value):
             return _encode_value(value)
-        return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickle.dumps(value, protocol=5)))
+        try:
+            return _encode_value(_parts(value))
+        except _NotPlain:
+            return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickle.dumps(value, protocol=5)))
     except Exception as error:  # whatever the value's own code raises
         raise ValueError(f"tag {name!r}, a {type(value).__name__}, cannot be stored: {error!r}") from error
 
@@ -103,10 +146,23 @@ class TagDecoder:
         self._decode_value = msgspec.msgpack.Decoder(ext_hook=self._extension).decode
 
     def _extension(self, code: int, data: memoryview) -> Any:
+        if code == _INT:
+            return int.from_bytes(data, "big", signed=True)
+        if code == _TUPLE:
+            return tuple(self._decode_value(data))
+        if code == _MAPPING:
+            flat = self._decode_value(data)
+            return dict(zip(flat[::2], flat[1::2], strict=True))
+        if code == _SCALAR:
+            return _scalar(self._decode_value(data))
         if code != PICKLE_EXTENSION:
             raise CorruptSegmentError(f"a tag holds an extension of unknown kind {code}")
         if not self._allow_pickle:
-            raise ValueError("a tag holds a pickled value and allow_pickle is off; set allow_pickle to read it")
+            raise PickleNotAllowedError(
+                "a tag holds a value that only pickle keeps, and unpickling runs code of whoever wrote it. If you "
+                "trust every writer of this session, set allow_pickle=True",
+                field=None,
+            )
         try:
             return pickle.loads(data)
         except Exception as error:  # code of the value's class: anything may come out of it
@@ -116,7 +172,7 @@ class TagDecoder:
         """The tags of one row; a new dict at each call.
 
         Raises:
-            CorruptSegmentError: not a tag map. ValueError: a pickled value while `allow_pickle` is off.
+            CorruptSegmentError: not a tag map. PickleNotAllowedError: a pickled value while `allow_pickle` is off.
         """
         if not blob:
             return {}
@@ -135,7 +191,9 @@ class TagDecoder:
                     raise CorruptSegmentError("a tag map ends in the middle of a value")
                 tags[name] = self._decode_value(blob[at : at + length])
                 at += length
-        except (struct.error, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        except PickleNotAllowedError:
+            raise
+        except (struct.error, msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
             raise CorruptSegmentError(f"malformed tag map of {len(blob)} bytes: {error}") from error
         if at != len(blob):
             raise CorruptSegmentError(f"malformed tag map: {len(blob) - at} bytes too many")

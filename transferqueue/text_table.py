@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from transferqueue.printable import printable
+
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table: by rich on a terminal, tab-separated lines for programs and where rich is not installed."""
-    listed = [list(row) for row in rows]
+    listed = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         try:
             from rich.console import Console

@@ -10,13 +10,14 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
-    ("_native", "errors"),
+    ("_native", "errors", "printable"),
     (
         "batch_types",
         "config",
         "config_page",
         "config_sources",
         "logs",
+        "own_programs",
         "lease_report",
         "partition_limits",
         "read_report",
@@ -24,10 +25,9 @@ DATA_PLANE_LAYERS = (
         "sizes",
         "tag_maps",
         "metadata",
-        "samplers",
         "text_table",
     ),
-    ("codec", "storage"),
+    ("codec", "samplers", "storage"),
     ("service", "allocation", "claims", "waiting", "checkpoint", "metrics"),
     ("client", "aio"),
     ("session", "cluster"),

@@ -18,8 +18,8 @@ from tests.crash.ledger import GROUP_ROWS, GROUPS, PRODUCERS, Ledger, clears, ke
 from tests.support.sessions import in_child
 from tests.support.versioned_rows import rows
 from transferqueue import TransferQueueClient, _native, cli
+from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.janitor import ensure_janitor
-from transferqueue.storage.session_dir import remove_dead_sessions
 
 # Rows may be cleared, and not be there yet.
 GONE = (tq.KeyNotFoundError, tq.StaleMetadataError, tq.PartitionNotFoundError, tq.FieldNotReadyError)

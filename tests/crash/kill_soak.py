@@ -19,7 +19,7 @@ from tests.crash.ledger import GROUP_ROWS, GROUPS, PRODUCERS, Ledger, clears, ke
 from tests.support.nursery import Child, Nursery
 from tests.support.sessions import janitors, left_behind, wait_for
 from tests.support.space import is_settled
-from transferqueue.storage.session_dir import remove_dead_sessions
+from transferqueue.storage.cleaning import remove_dead_sessions
 
 # Role by number; the first are the producers, whose numbers are their partitions'.
 CAST = ["produce", "produce", "read", "read", "wait", "claim", "claim", "keep_house", "serve", "save", "visit"]

@@ -114,7 +114,7 @@ def hold(pipe: Connection, name: str, directory: str | None = None) -> None:
 
 def clean(pipe: Connection, step: int) -> None:
     """Removes dead sessions, and dies at it."""
-    from transferqueue.storage.session_dir import remove_dead_sessions
+    from transferqueue.storage.cleaning import remove_dead_sessions
 
     start = die_at_step(step)
     start()

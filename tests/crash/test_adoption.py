@@ -16,8 +16,8 @@ from tests.support.nursery import Child, Nursery
 from tests.support.sessions import left_behind, wait_for
 from tests.support.space import is_settled
 from tests.support.versioned_rows import rows, versions_of
+from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.names import new_session_name
-from transferqueue.storage.session_dir import remove_dead_sessions
 
 pytestmark = pytest.mark.timeout(120)
 ROWS = 12

@@ -21,7 +21,7 @@ from tests.support.nursery import Nursery
 from tests.support.quiet import without_service
 from tests.support.sessions import embedded
 from tests.support.versioned_rows import rows
-from transferqueue.storage.session_dir import remove_dead_sessions
+from transferqueue.storage.cleaning import remove_dead_sessions
 
 pytestmark = pytest.mark.timeout(120)
 

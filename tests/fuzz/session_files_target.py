@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -32,7 +33,15 @@ class _Paths(SessionPaths):
 
 PATHS = _Paths("fuzz", 0)
 _DESCRIPTION = SessionDescription(
-    "fuzz", 1, "pid:[1]", 3, "/tmp/here", 1.5, {"storage.size": 1024, "read.mode": "cow"}, {"name": "SequentialSampler"}
+    "fuzz",
+    1,
+    "pid:[1]",
+    "host",
+    3,
+    "/tmp/here",
+    1.5,
+    {"storage.size": 1024, "read.mode": "cow"},
+    {"name": "SequentialSampler"},
 )
 FILES = [
     (PATHS.description, json.dumps({"format": FORMAT_VERSION, **asdict(_DESCRIPTION)})),
@@ -50,6 +59,7 @@ def run(data: bytes) -> None:
     while not given.empty:
         raw = edited(raw, given)
     Path(path).write_bytes(raw)
+    os.chmod(path, 0o600)  # else it is not even read
     try:
         if which == 0:
             description = read_description(PATHS)

@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
+from tests.support.other_users import AS_ROOT, OTHER
 from tests.support.sessions import Forked, embedded, left_behind, wait_for
 from transferqueue.storage.names import SessionPaths
 
@@ -129,28 +130,20 @@ def test_a_description_that_was_removed_is_named_and_waited_for_by_nobody() -> N
         assert tq.kv_batch_get("k", "p")["x"].tolist() == [[0, 1, 2]]
 
 
+@AS_ROOT
 @pytest.mark.parametrize("ending", [".ctl", ".tbl", ".dat"])
-def test_a_segment_that_may_not_be_removed_stops_one_name_only(
-    ending: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_segment_that_may_not_be_removed_stops_one_name_only(ending: str, caplog: pytest.LogCaptureFixture) -> None:
     paths = SessionPaths.of(f"foreign-{os.getpid()}")
-    foreign, unlink = paths.segment(ending), posix_ipc.unlink_shared_memory
-    Path(f"/dev/shm{foreign}").touch()
-
-    def refuses(name: str) -> None:  # as a sticky directory does for another user's file
-        if name == foreign:
-            raise posix_ipc.PermissionsError("Permission denied")
-        unlink(name)
-
-    monkeypatch.setattr(posix_ipc, "unlink_shared_memory", refuses)
-    with pytest.raises(OSError, match="choose another session name"):
+    foreign = f"/dev/shm{paths.segment(ending)}"
+    Path(foreign).touch()
+    os.chown(foreign, OTHER, OTHER)
+    with pytest.raises(OSError, match="choose another name"):
         tq.init(session=paths.name, **{"storage.size": "16MiB"})
-    assert f"/dev/shm{foreign} cannot be removed" in caplog.text
+    assert f"{foreign} cannot be removed (it belongs to uid {OTHER})" in caplog.text
     assert not os.path.exists(paths.directory)
     with embedded():
         tq.kv_put("k", "p", {"x": torch.arange(3)})
-    monkeypatch.undo()
-    os.unlink(f"/dev/shm{foreign}")
+    os.unlink(foreign)
 
 
 def test_a_closed_session_that_is_still_named_keeps_no_payload_in_memory() -> None:
@@ -191,13 +184,15 @@ def test_a_session_directory_removed_by_hand_is_over_for_joiners() -> None:
         os.rename(paths.directory + ".away", paths.directory)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to make files of another user")
+@AS_ROOT
 def test_another_users_session_of_the_same_name_is_not_joined_and_not_removed() -> None:
     joiner = Forked(try_to_join)
     with embedded() as session:
         directory = SessionPaths.of(session.name).directory
-        os.chown(directory, 65534, 65534)
+        os.chown(directory, OTHER, OTHER)
         try:
-            assert outcome(session.name, joiner)[0] == "SessionNotFoundError"
+            kind, text = outcome(session.name, joiner)
+            assert kind == "UntrustedFileError"
+            assert f"{directory} belongs to uid {OTHER}" in text
         finally:
             os.chown(directory, 0, 0)

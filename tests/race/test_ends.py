@@ -15,8 +15,8 @@ from tests.race.paused import Call
 from tests.support.endings import End, run_to_the_end
 from tests.support.sessions import Forked, embedded, in_child, left_behind, wait_for
 from tests.support.versioned_rows import rows, versions_of
+from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.names import new_session_name
-from transferqueue.storage.session_dir import remove_dead_sessions
 
 pytestmark = pytest.mark.timeout(120)
 EIGHT = list(range(8))

@@ -25,6 +25,7 @@ BUILTIN_BASE = {
     errors.ClosedError: RuntimeError,
     errors.PickleNotAllowedError: ValueError,
     errors.RowDecodeError: ValueError,
+    errors.UntrustedFileError: PermissionError,
 }
 
 

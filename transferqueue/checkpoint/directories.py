@@ -17,6 +17,7 @@ from pathlib import Path
 
 from transferqueue.checkpoint.leftovers import is_checkpoint, refuse_others, remove_ours
 from transferqueue.checkpoint.saver_lock import saver_lock
+from transferqueue.storage.private_files import make_private_directory
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -42,6 +43,13 @@ def resolved(directory: str | os.PathLike[str]) -> Path:
     if not os.fspath(directory) or not path.name:
         raise ValueError(f"{os.fspath(directory)!r} cannot be the directory of a checkpoint")
     return path
+
+
+def make_parents(target: Path) -> None:
+    """The directories above it that are missing. Whatever the umask, nobody else may change names in them."""
+    missing = [parent for parent in target.parents if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(mode=0o755, exist_ok=True)
 
 
 def put_back(target: Path) -> None:
@@ -79,7 +87,7 @@ def written_beside(target: Path) -> Iterator[Path]:
         BlockingIOError: another process is saving to the same place.
         OSError: of the file system.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_parents(target)
     temporary, old = beside(target, ".tmp"), beside(target, ".old")
     # Held from the first look at the names until the old checkpoint is removed. So whatever is at one of these names
     # was put there by the holder, or left by somebody who died, or is not ours; and nobody else writes into the
@@ -89,7 +97,7 @@ def written_beside(target: Path) -> Iterator[Path]:
         refuse_others(target, whole=True)
         refuse_others(old, whole=False)
         remove_ours(temporary)
-        temporary.mkdir(mode=0o700)
+        make_private_directory(os.fspath(temporary))
         try:
             with _the_same(temporary):
                 yield temporary

@@ -48,11 +48,6 @@ def checked_table(reader: Any) -> Any:
     return table
 
 
-def owner_may_pickle(owners: set[int]) -> bool:
-    """Whether files of these users may hold pickles: this user's own, and root's, who needs no pickle to harm us."""
-    return owners <= {0, os.geteuid()}
-
-
 def _is_still(directory: Path, folder: int) -> bool:
     try:
         return os.path.samestat(os.stat(directory), os.fstat(folder))
@@ -65,7 +60,6 @@ class CheckpointFiles:
 
     Attributes:
         manifest: what `metadata.json` says.
-        owners: user ids of the files.
 
     Raises:
         FileNotFoundError: no such directory, or no ``metadata.json`` or other file in it.
@@ -77,7 +71,6 @@ class CheckpointFiles:
         self._fds: dict[str, int] = {}
         while not self._open_all():
             pass
-        self.owners = {os.fstat(fd).st_uid for fd in self._fds.values()}
 
     def path(self, name: str) -> str:
         """For messages."""

@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 
 from transferqueue import _native
-from transferqueue.checkpoint.files import as_corruption, checked_table, owner_may_pickle
+from transferqueue.checkpoint.directories import make_parents
+from transferqueue.checkpoint.files import as_corruption, checked_table
 from transferqueue.checkpoint.libraries import check_libraries, new_checksum, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, TABLES, FileFacts, Manifest, describe, parse_manifest
 from transferqueue.checkpoint.pickles import refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
-from transferqueue.checkpoint.session_check import check_names, check_tags
+from transferqueue.checkpoint.session_check import check_names, check_states, check_tags
 from transferqueue.checkpoint.tables import Ints, from_tables, to_tables
 from transferqueue.errors import CorruptCheckpointError
+from transferqueue.storage.private_files import FILE_MODE
 
 _FILES = tuple(f"{name}.arrow" for name in TABLES)
 _ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error)
@@ -49,11 +51,12 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
     facts = {name: _facts(content) for name, content in contents.items()}
     manifest = describe(saved, session=session, storage_saved=False, payload_nbytes=0, files=facts)
     target = Path(os.path.abspath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_parents(target)
     # A name of its own: whatever else is beside it, links too, is somebody's.
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with open(handle, "wb") as file:
+            os.fchmod(handle, FILE_MODE)  # the umask may have taken bits of our own
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 archive.writestr(MANIFEST, manifest.encode())
                 for name, content in contents.items():
@@ -67,7 +70,7 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
         raise
 
 
-def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> None:
+def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickle: bool = False) -> None:
     """Replaces the rows of the session by those in `path`; rows that are in both keep their fields.
 
     Args:
@@ -81,8 +84,6 @@ def load_rows(store: _native.Store, path: str | os.PathLike[str], *, allow_pickl
     check_libraries()
     shown = os.fspath(path)
     with open(path, "rb") as file:
-        if allow_pickle is None:
-            allow_pickle = owner_may_pickle({os.fstat(file.fileno()).st_uid})
         with as_corruption(shown, "it holds no rows of a session", *_ZIP_ERRORS):
             # In memory: a place outside of the file that the archive names is then no error of the file system.
             half = _read(io.BytesIO(file.read()), shown)
@@ -142,6 +143,7 @@ def _read(file: Any, path: str) -> _native.SavedSession:
         session = from_tables(tables, manifest.next_row)
         check_names(session)
         check_tags(session)
+        check_states(session)
         return session
 
 

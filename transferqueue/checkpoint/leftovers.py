@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transferqueue.checkpoint.manifest import FILES, FORMAT, MANIFEST
+from transferqueue.storage.private_files import user_text
 
 # The manifest first, so that what is half removed never looks like a whole checkpoint.
 _NAMES = (MANIFEST, *FILES)
@@ -67,6 +68,8 @@ def _opened(path: Path) -> Iterator[int | None]:
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise FileExistsError(errno.EEXIST, "not a directory; a save needs this name for one", str(path)) from None
+        if error.errno == errno.EACCES:
+            refuse_foreign(os.lstat(path), path)
         raise
     try:
         yield folder
@@ -76,6 +79,7 @@ def _opened(path: Path) -> Iterator[int | None]:
 
 
 def _refuse_others_in(folder: int, path: Path, whole: bool) -> None:
+    refuse_foreign(os.fstat(folder), path)
     names = os.listdir(folder)
     foreign = sorted(name for name in names if name not in _NAMES or not _is_file(folder, name))
     if foreign:
@@ -93,6 +97,20 @@ def _refuse_others_in(folder: int, path: Path, whole: bool) -> None:
         f"a directory with other things in it (no {MANIFEST} of ours), which a save would remove",
         str(path),
     )
+
+
+def refuse_foreign(found: os.stat_result, path: Path) -> None:
+    """What another user made first is neither written to nor removed.
+
+    Raises:
+        FileExistsError: says whose it is.
+    """
+    if found.st_uid != os.geteuid():
+        raise FileExistsError(
+            errno.EEXIST,
+            f"it belongs to {user_text(found.st_uid)} and a save would replace it; choose another place",
+            str(path),
+        )
 
 
 def _is_file(folder: int, name: str) -> bool:

@@ -11,13 +11,13 @@ import numpy as np
 
 from transferqueue import _native
 from transferqueue.checkpoint.directories import resolved
-from transferqueue.checkpoint.files import CheckpointFiles, as_corruption, owner_may_pickle
+from transferqueue.checkpoint.files import CheckpointFiles, as_corruption
 from transferqueue.checkpoint.libraries import check_libraries
 from transferqueue.checkpoint.manifest import PAYLOAD, TABLES
 from transferqueue.checkpoint.payload import copy_fragments
 from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled_tables
 from transferqueue.checkpoint.reserving import reserved
-from transferqueue.checkpoint.session_check import check_fields, check_names, check_tags
+from transferqueue.checkpoint.session_check import check_fields, check_names, check_states, check_tags
 from transferqueue.checkpoint.tables import from_tables
 
 
@@ -29,14 +29,13 @@ class Loaded:
     user_metadata: Any
 
 
-def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> Loaded:
+def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickle: bool = False) -> Loaded:
     """Replaces all rows of the store's session by those of a checkpoint.
 
     Until the last step, which is one commit, nothing that a reader of the session sees changes; views held stay.
 
     Args:
-        allow_pickle: whether values that only pickle keeps may be among what is loaded. None: if the files are this
-            user's own (or root's).
+        allow_pickle: whether values that only pickle keeps may be among what is loaded.
 
     Raises:
         FileNotFoundError, CorruptCheckpointError, LayoutMismatchError: see `CheckpointFiles`.
@@ -47,8 +46,6 @@ def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickl
     check_libraries()
     with CheckpointFiles(resolved(directory)) as files:
         files.verify()
-        if allow_pickle is None:
-            allow_pickle = owner_may_pickle(files.owners)
         session = _session(files)
         if not allow_pickle:
             refuse_pickled_tables(session, str(directory))
@@ -69,7 +66,8 @@ def _session(files: CheckpointFiles) -> _native.SavedSession:
             tables[name] = files.table(f"{name}.arrow")
     with as_corruption(files.path(""), "its tables are not those of a session"):
         session = from_tables(tables, files.manifest.next_row)
-    for name, check in (("partitions", check_names), ("fields", check_fields), ("rows", check_tags)):
+    checks = {"partitions": check_names, "fields": check_fields, "rows": check_tags, "tasks": check_states}
+    for name, check in checks.items():
         with as_corruption(files.path(f"{name}.arrow"), "it says what cannot be"):
             check(session)
     return session

@@ -9,6 +9,7 @@ from torch.utils import dlpack
 
 from transferqueue.codec.schema import OBJECTS, read_schema
 from transferqueue.errors import PickleNotAllowedError
+from transferqueue.samplers.states import needs_pickle
 from transferqueue.tag_maps import TagDecoder
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def refuse_pickled_tables(session: _native.SavedSession, directory: str) -> None
     Raises:
         PickleNotAllowedError: there are some that are pickled. ValueError: tags that are none.
     """
-    if any(state for _, _, state, _ in session.tasks):
+    if any(needs_pickle(state) for _, _, state, _ in session.tasks):
         raise _refused(directory, "the states of samplers")
     decoder = TagDecoder(allow_pickle=False)
     raw, ends = session.tags
@@ -31,7 +32,7 @@ def refuse_pickled_tables(session: _native.SavedSession, directory: str) -> None
     for end in ends.tolist():
         try:
             decoder.decode(blob[start:end])
-        except ValueError as error:
+        except PickleNotAllowedError as error:
             raise _refused(directory, "tags") from error
         start = end
 
@@ -71,6 +72,6 @@ def _bytes(reservation: _native.Reservation, offset: int, nbytes: int) -> np.nda
 def _refused(directory: str, what: str) -> PickleNotAllowedError:
     return PickleNotAllowedError(
         f"{what} in {directory} need pickle, and unpickling runs code of whoever wrote them. If you trust the writer "
-        "of this checkpoint, load it with allow_pickle=True",
+        "of this checkpoint, load it with allow_pickle=True (in the call, or as TRANSFERQUEUE_ALLOW_PICKLE=true)",
         field=None,
     )

@@ -20,6 +20,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from transferqueue.checkpoint.leftovers import refuse_foreign
+
 _NOT_A_FILE = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO})
 # Some network file systems. Savers there must not meet.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL, errno.EBADF})
@@ -55,13 +57,20 @@ def _open(path: Path) -> int:
         # For writing, since locks of NFS want that.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
+        if error.errno == errno.EACCES and os.path.lexists(path):
+            refuse_foreign(os.lstat(path), path)
         if error.errno not in _NOT_A_FILE:
             raise
         raise _taken(path) from None
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_size:
+    try:
+        found = os.fstat(fd)
+        refuse_foreign(found, path)
+        # Of a file with another name, too, a lock would be seen there.
+        if not stat.S_ISREG(found.st_mode) or found.st_size or found.st_nlink > 1:
+            raise _taken(path)
+    except BaseException:
         os.close(fd)
-        raise _taken(path)
+        raise
     return fd
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from transferqueue import _native
 from transferqueue.codec.schema import DENSE, NUMPY, read_schema
 from transferqueue.errors import CorruptSegmentError
+from transferqueue.samplers.states import decode_state, needs_pickle
 from transferqueue.tag_maps import PICKLE_EXTENSION, TagDecoder
 
 Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
@@ -66,6 +67,20 @@ def check_tags(session: _native.SavedSession) -> None:
             raise ValueError(str(error)) from None
         if blob and (int.from_bytes(blob[:4], "little") != len(names) or names != sorted(names, key=str.encode)):
             raise ValueError("a tag map whose names are not in order, or with one twice")
+
+
+def check_states(session: _native.SavedSession) -> None:
+    """Whether the states of samplers that need no pickle can be read.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    for _, _, state, _ in session.tasks:
+        if state and not needs_pickle(state):
+            try:
+                decode_state(state, allow_pickle=False)
+            except CorruptSegmentError as error:
+                raise ValueError(str(error)) from None
 
 
 class _TagCheck(TagDecoder):

@@ -7,6 +7,7 @@ from typing import Any
 
 from transferqueue.checkpoint.libraries import new_checksum
 from transferqueue.checkpoint.manifest import FileFacts
+from transferqueue.storage.private_files import FILE_MODE
 
 # One write call takes at most 2 GiB less a page, and less is as fast.
 _WRITE_NBYTES = 64 << 20
@@ -17,7 +18,8 @@ class HashingFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        os.fchmod(self._fd, FILE_MODE)  # the umask may have taken bits of our own
         self._nbytes = 0
         self._checksum = new_checksum()
 

@@ -52,8 +52,8 @@ class CheckpointCalls(CoalesceCalls):
 
         Args:
             dir: what `save_checkpoint` wrote.
-            allow_pickle: whether values that only pickle keeps may be loaded. None: if the files are your own; for
-                those of another user it takes True, since unpickling runs their writer's code.
+            allow_pickle: whether values that only pickle keeps may be loaded: unpickling runs code of whoever wrote
+                them, and who wrote a file, no file says. None: only if the configuration says ``allow_pickle=True``.
 
         Raises:
             FileNotFoundError: no such directory, or no ``metadata.json`` in it.
@@ -64,7 +64,7 @@ class CheckpointCalls(CoalesceCalls):
             ImportError: as in `save_checkpoint`.
         """
         store = self._open()
-        loaded = checkpoint.load(store, dir, allow_pickle=allow_pickle)
+        loaded = checkpoint.load(store, dir, allow_pickle=self._may_unpickle(allow_pickle))
         write_loaded_sessions(self._attachment.paths, loaded.sessions)
         return loaded.user_metadata
 
@@ -77,7 +77,7 @@ class CheckpointCalls(CoalesceCalls):
         """Puts the rows of `save_controller_checkpoint` in the place of all rows; a row that is there already, in a
         partition of the same name and under the same index, keeps its fields. Arguments and errors as
         `load_checkpoint`."""
-        checkpoint.load_rows(self._open(), path, allow_pickle=allow_pickle)
+        checkpoint.load_rows(self._open(), path, allow_pickle=self._may_unpickle(allow_pickle))
 
     def save_storage_checkpoint(self, dir: str | os.PathLike[str]) -> None:
         """The other half: the fields, with the rows that they belong to. The same as `save_checkpoint`."""
@@ -86,6 +86,9 @@ class CheckpointCalls(CoalesceCalls):
     def load_storage_checkpoint(self, dir: str | os.PathLike[str], *, allow_pickle: bool | None = None) -> None:
         """Loads what `save_storage_checkpoint` wrote, rows and fields; before or after the other half."""
         self.load_checkpoint(dir, allow_pickle=allow_pickle)
+
+    def _may_unpickle(self, asked: bool | None) -> bool:
+        return self._config.unpickles_files if asked is None else bool(asked)
 
     async_save_controller_checkpoint = asynchronous(save_controller_checkpoint)
     async_load_controller_checkpoint = asynchronous(load_controller_checkpoint)

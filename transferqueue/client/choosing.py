@@ -18,7 +18,6 @@ from transferqueue.client.core import Indexes, as_indexes, refuse_duplicates
 from transferqueue.client.rows import RowCalls
 from transferqueue.errors import StaleMetadataError, name_some
 from transferqueue.metadata import BatchMeta
-from transferqueue.samplers.registry import SamplerRun
 from transferqueue.waiting import lock_timeout
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class ChoiceCalls(RowCalls):
         with contextlib.ExitStack() as stack:
             while True:
                 snapshot = self._store.task_snapshot(wanted.partition, wanted.task, wanted.fields)
-                run = SamplerRun(self._sampler(), snapshot.sampler_state)
+                run = self._sampler_run(snapshot)
                 ready = snapshot.ready.tolist()
                 repeated = run.has_cached_result(wanted.config)
                 if len(ready) < wanted.at_least and not repeated:

@@ -14,13 +14,13 @@ from transferqueue.config import Config
 from transferqueue.errors import ClosedError, PartitionNotFoundError, SessionNotFoundError, name_some
 from transferqueue.metadata import BatchMeta, KVBatchMeta
 from transferqueue.samplers.base import BaseSampler
-from transferqueue.samplers.registry import load_sampler
+from transferqueue.samplers.registry import SamplerRun, load_sampler
 from transferqueue.storage.attachment import Attachment
 from transferqueue.storage.loaded_sessions import read_loaded_sessions
 from transferqueue.tag_maps import TagDecoder
 
 if TYPE_CHECKING:
-    from transferqueue._native import Store
+    from transferqueue._native import Store, TaskSnapshot
 
 Indexes = npt.NDArray[np.int64]
 _INT64 = np.dtype(np.int64)
@@ -45,7 +45,7 @@ class ClientCore:
         self._service = service
         self._store: Store = attachment.store
         self._async_runner = AsyncRunner(attachment.store)
-        self._tags = TagDecoder(allow_pickle=config.allow_pickle)
+        self._tags = TagDecoder(allow_pickle=config.unpickles_own)
         self._closed = False
         self._sampler_prototype: BaseSampler | None = None
 
@@ -102,8 +102,14 @@ class ClientCore:
         # Without a lock, which a fork could copy held: two threads may load it, and either is as good.
         prototype = self._sampler_prototype
         if prototype is None:
-            prototype = self._sampler_prototype = load_sampler(self._attachment.description.sampler)
+            prototype = self._sampler_prototype = load_sampler(
+                self._attachment.description.sampler, allow_pickle=self._config.unpickles_own
+            )
         return prototype
+
+    def _sampler_run(self, snapshot: TaskSnapshot) -> SamplerRun:
+        """The session's sampler with the state that the snapshot has of it."""
+        return SamplerRun(self._sampler(), snapshot.sampler_state, allow_pickle=self._config.unpickles_own)
 
     def _check_session(self, metadata: BatchMeta | KVBatchMeta) -> None:
         if metadata.session is not None and metadata.session != self.session:

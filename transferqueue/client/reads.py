@@ -166,7 +166,7 @@ class ReadCalls(ConsumptionCalls):
                 resolved,
                 mode=mode,
                 copy_below=self._config.read.copy_below,
-                allow_pickle=self._config.allow_pickle,
+                allow_pickle=self._config.unpickles_own,
                 fields=fields,
                 layout=layout,
             )

@@ -16,7 +16,7 @@ from transferqueue import __version__
 from transferqueue.config import MetricsConfig
 from transferqueue.logs import get_logger
 from transferqueue.storage.names import SessionPaths
-from transferqueue.storage.small_files import read_small
+from transferqueue.storage.private_files import read_private, write_private
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -79,10 +79,7 @@ class MetricsEndpoint:
             server.close_inherited()
 
     def _publish(self, address: str) -> None:
-        part = f"{self._paths.metrics_endpoint}.part"
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump({"endpoint": address, "pid": os.getpid()}, file)
-        os.rename(part, self._paths.metrics_endpoint)
+        write_private(self._paths.metrics_endpoint, json.dumps({"endpoint": address, "pid": os.getpid()}))
 
     def _withdraw(self) -> None:
         with contextlib.suppress(OSError):  # there is none, or the session is gone
@@ -95,7 +92,7 @@ class MetricsEndpoint:
 def read_address(paths: SessionPaths) -> str | None:
     """``host:port`` as published by the session's service; None when it publishes none."""
     try:
-        address = json.loads(read_small(paths.metrics_endpoint))["endpoint"]
+        address = json.loads(read_private(paths.metrics_endpoint))["endpoint"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return address if isinstance(address, str) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import socketserver
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from transferqueue._native import Store
 
 _REST_S = 0.1
+# Each has a thread of the process that trains: who opens more is hung up on.
+_MAX_CONNECTIONS = 64
 _WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -38,6 +41,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:
         self.address_family = family
+        self.slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -45,6 +49,13 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Frees the connection's slot at the end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no error of ours."""
@@ -85,7 +96,15 @@ class MetricsServer:
                 if not self._closed:
                     time.sleep(_REST_S)  # no descriptors left, or the client is gone
                 continue
-            self._server.process_request(request, client)
+            if not self._server.slots.acquire(blocking=False):
+                self._server.shutdown_request(request)
+                continue
+            try:
+                self._server.process_request(request, client)
+            except RuntimeError:  # no thread to be had
+                self._server.slots.release()
+                self._server.shutdown_request(request)
+                time.sleep(_REST_S)
 
     def close(self) -> None:
         """Frees the port and ends `serve`. Idempotent."""

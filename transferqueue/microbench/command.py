@@ -14,6 +14,7 @@ from typing import Any
 
 from transferqueue.microbench import machine, measures
 from transferqueue.microbench.timing import Measured
+from transferqueue.own_programs import run_program
 from transferqueue.text_table import show_table
 
 _RAY_SWITCH = "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"
@@ -75,13 +76,13 @@ def _ray(rows: int, rounds: int, switch: str) -> list[dict[str, Any]]:
     # At niceness 15, Ray's default for workers, a busy neighbour would be measured.
     environment = os.environ | {_RAY_SWITCH: switch, "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "transferqueue.microbench.ray_peer", "--rows", str(rows), "--rounds", str(rounds)],
+    done = run_program(
+        "transferqueue.microbench.ray_peer",
+        *("--rows", str(rows), "--rounds", str(rounds)),
         env=environment,
         capture_output=True,
         text=True,
         timeout=_PEER_TIMEOUT_S,
-        check=False,
     )
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):

@@ -1,8 +1,8 @@
 """A session's sampler as its creator configured it, in a form that every process of the session can read.
 
 Any client may run the sampler, so a class or instance given to ``init`` travels with the session's description: by name
-when it is a built-in, else pickled (by value through cloudpickle where that is installed, so that a sampler of the main
-script works in its workers).
+and arguments when it is a built-in, else pickled (by value through cloudpickle where that is installed, so that a
+sampler of the main script works in its workers).
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import base64
 import copy
 import importlib
 import inspect
+import json
 import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptSegmentError, PickleNotAllowedError
 from transferqueue.samplers.base import BaseSampler
 from transferqueue.samplers.grpo_group_n_sampler import GRPOGroupNSampler
 from transferqueue.samplers.rank_aware_sampler import RankAwareSampler
 from transferqueue.samplers.seqlen_balanced_sampler import SeqlenBalancedSampler
 from transferqueue.samplers.sequential_sampler import SequentialSampler
+from transferqueue.samplers.states import decode_state, encode_state
 
 _BUILT_IN: dict[str, type[BaseSampler]] = {
     kind.__name__: kind for kind in (SequentialSampler, GRPOGroupNSampler, RankAwareSampler, SeqlenBalancedSampler)
@@ -48,6 +50,8 @@ def describe_sampler(sampler: Any) -> dict[str, str]:
     made = make_sampler(sampler)
     if isinstance(sampler, str):
         return {"name": sampler}
+    if (arguments := _arguments_of(made)) is not None:
+        return {"name": type(made).__name__, **({"arguments": json.dumps(arguments)} if arguments else {})}
     try:
         pickler = importlib.import_module("cloudpickle")
     except ImportError:
@@ -61,12 +65,38 @@ def describe_sampler(sampler: Any) -> dict[str, str]:
     return {"class": type(made).__name__, "pickle": base64.b64encode(data).decode()}
 
 
-def load_sampler(described: Mapping[str, str]) -> BaseSampler:
-    """The sampler that `describe_sampler` described."""
+def _arguments_of(sampler: BaseSampler) -> dict[str, int] | None:
+    """What makes a built-in sampler that is as new; None for any other."""
+    kind = type(sampler)
+    if _BUILT_IN.get(kind.__name__) is not kind:
+        return None
+    arguments = {name: vars(sampler).get(name) for name in kind._configuration}
+    if not all(type(value) is int for value in arguments.values()):
+        return None
+    found = {name: value for name, value in arguments.items() if value is not None}
+    return found if vars(kind(**found)) == vars(sampler) else None
+
+
+def load_sampler(described: Mapping[str, str], *, allow_pickle: bool = True) -> BaseSampler:
+    """The sampler that `describe_sampler` described.
+
+    Raises:
+        PickleNotAllowedError: it is a class of the creator's own, hence pickled, and `allow_pickle` is false.
+        CorruptSegmentError: the description is none.
+    """
     if "name" in described:
-        return make_sampler(described["name"])
+        try:
+            return _BUILT_IN[described["name"]](**json.loads(described.get("arguments", "{}")))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptSegmentError(f"the session's description names no sampler: {error!r}") from error
     if "pickle" not in described:
         return SequentialSampler()
+    if not allow_pickle:
+        raise PickleNotAllowedError(
+            f"the session's sampler, a {described.get('class')}, is pickled, and unpickling runs code of the session's "
+            "creator. If you trust it, set allow_pickle=True; the built-in samplers need no pickle",
+            field=None,
+        )
     try:
         sampler = pickle.loads(base64.b64decode(described["pickle"]))
     except Exception as error:  # code of the sampler's class: anything may come out of it
@@ -80,17 +110,11 @@ def load_sampler(described: Mapping[str, str]) -> BaseSampler:
 class SamplerRun:
     """A private copy of a sampler, loaded with the state of one partition and task."""
 
-    def __init__(self, prototype: BaseSampler, state: bytes) -> None:
+    def __init__(self, prototype: BaseSampler, state: bytes, *, allow_pickle: bool = True) -> None:
         self._sampler = copy.copy(prototype)
-        self._initial = pickle.dumps(prototype.save_checkpoint(), protocol=5)
-        try:
-            known = pickle.loads(state or self._initial)
-        except Exception as error:  # bytes of the index
-            raise CorruptSegmentError(
-                f"the state of the sampler {type(prototype).__name__} cannot be unpickled: {error!r}; reset the task "
-                "(reset_consumption) to begin anew"
-            ) from error
-        self._sampler.load_checkpoint(known)
+        initial = prototype.save_checkpoint()
+        self._initial = encode_state(initial)
+        self._sampler.load_checkpoint(decode_state(state, allow_pickle=allow_pickle) if state else initial)
 
     def has_cached_result(self, sampling_config: Mapping[str, Any]) -> bool:
         """See `BaseSampler.has_cached_result`. A sampler that caches does so under the names that the configuration
@@ -121,7 +145,7 @@ class SamplerRun:
 
     def state(self) -> bytes:
         """The state to keep: empty when nothing changed since the sampler was configured."""
-        state = pickle.dumps(self._sampler.save_checkpoint(), protocol=5)
+        state = encode_state(self._sampler.save_checkpoint())
         return b"" if state == self._initial else state
 
 

@@ -24,7 +24,8 @@ from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.segments import open_segments
 from transferqueue.storage.session_dir import (
     SessionDescription,
-    owned_by_us,
+    check_private,
+    host_id,
     pid_namespace,
     read_description,
     remove_session,
@@ -186,6 +187,7 @@ def attach(name: str, *, observer: bool = False, made_within_s: float = MADE_WIT
         SessionNotFoundError: no such session, or it has ended.
         LayoutMismatchError: of another version or build, or of another pid namespace.
         CorruptSegmentError: a segment or the description is missing or damaged; named.
+        UntrustedFileError: a name of the session is held by something that is not this user's alone.
     """
     paths = SessionPaths.of(name)
     lock, description = _hold(paths, made_within_s)
@@ -229,9 +231,8 @@ def attach(name: str, *, observer: bool = False, made_within_s: float = MADE_WIT
 def _hold(paths: SessionPaths, made_within_s: float) -> tuple[SessionLock, SessionDescription]:
     began_s = described_s = time.monotonic()
     while True:
-        if not owned_by_us(paths.directory):
-            raise not_found(paths.name)
         try:
+            check_private(paths)
             lock = SessionLock(paths.lock)
         except (FileNotFoundError, NotADirectoryError):
             raise not_found(paths.name) from None
@@ -283,6 +284,13 @@ def _check(description: SessionDescription) -> None:
             f"{_native.LAYOUT_VERSION}; use the version that made it",
             expected=_native.LAYOUT_VERSION,
             found=description.layout_version,
+        )
+    if description.host != host_id():
+        raise LayoutMismatchError(
+            f"session {description.name!r} was made by another machine, or before this one was started again "
+            f"({description.host}, this is {host_id()}): nothing of it is used; `tq clean` removes it",
+            expected=host_id(),
+            found=description.host,
         )
     ours = pid_namespace()
     if description.pid_namespace != ours:

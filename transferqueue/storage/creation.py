@@ -15,10 +15,13 @@ from transferqueue.samplers.registry import describe_sampler
 from transferqueue.storage.attachment import Attachment, remove_quietly
 from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths
 from transferqueue.storage.origin import write_origin
+from transferqueue.storage.private_files import create_private, refuse_untrusted
 from transferqueue.storage.segments import create_segments
 from transferqueue.storage.session_dir import (
+    INDEX_FILES,
     SessionDescription,
     claim_directory,
+    host_id,
     pid_namespace,
     write_description,
 )
@@ -135,9 +138,10 @@ def create_session(name: str, config: Config, sources: Mapping[str, str] | None 
     """Makes session `name` and attaches to it; None when the name is taken. `sources`: where the values come from.
 
     Raises:
-        StorageFullError: too little room, with both sizes.
+        StorageFullError: too little room, with both sizes. UntrustedFileError: a name is not this user's alone.
     """
     paths = SessionPaths.of(name)
+    refuse_untrusted(paths.directory, directory=True)
     if os.path.lexists(paths.directory):
         return None
     check_room(config)
@@ -197,6 +201,8 @@ def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
         remove_leftover_spill_files(config.spill.dir)
     descriptors = create_segments(paths, config.storage.dir, config.spill.dir)
     try:
+        for name in INDEX_FILES:  # LMDB leaves modes to the umask; it takes an empty file for a new one
+            os.close(create_private(f"{paths.directory}/index/{name}"))
         _native.Store.format(
             paths.directory,
             descriptors.control,
@@ -228,6 +234,7 @@ def describe(name: str, config: Config) -> SessionDescription:
         name=name,
         creator_pid=os.getpid(),
         pid_namespace=pid_namespace(),
+        host=host_id(),
         layout_version=_native.LAYOUT_VERSION,
         payload_directory=config.storage.dir,
         created_s=time.time(),

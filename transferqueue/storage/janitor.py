@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from transferqueue.logs import get_logger
+from transferqueue.own_programs import run_program
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.session_dir import remove_session
 from transferqueue.storage.session_lock import SessionLock
@@ -32,14 +33,14 @@ def ensure_janitor(name: str) -> bool:
         return False
     # Ended with the starter's group otherwise; its output goes nowhere, since it outlives every terminal.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TRANSFERQUEUE_")}
-    started = subprocess.run(
-        [sys.executable, "-m", "transferqueue.storage.janitor", name],
+    started = run_program(
+        "transferqueue.storage.janitor",
+        name,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        check=False,
     )
     if started.returncode != 0:
         _log.warning("the janitor of session %r did not start (exit %d)", name, started.returncode)

@@ -8,21 +8,17 @@ session.
 from __future__ import annotations
 
 import json
-import os
 
 import msgspec
 
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.storage.names import SessionPaths
-from transferqueue.storage.small_files import read_small
+from transferqueue.storage.private_files import read_private, write_private
 
 
 def write_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> None:
     """Replaces what was there, in one step."""
-    temporary = f"{paths.loaded_sessions}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump([name for name in dict.fromkeys(names) if name != paths.name], file)
-    os.replace(temporary, paths.loaded_sessions)
+    write_private(paths.loaded_sessions, json.dumps([name for name in dict.fromkeys(names) if name != paths.name]))
 
 
 def read_loaded_sessions(paths: SessionPaths) -> tuple[str, ...]:
@@ -32,7 +28,7 @@ def read_loaded_sessions(paths: SessionPaths) -> tuple[str, ...]:
         CorruptSegmentError: the file is damaged.
     """
     try:
-        return msgspec.json.decode(read_small(paths.loaded_sessions), type=tuple[str, ...])
+        return msgspec.json.decode(read_private(paths.loaded_sessions), type=tuple[str, ...])
     except FileNotFoundError:
         return ()
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

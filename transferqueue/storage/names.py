@@ -109,6 +109,11 @@ class SessionPaths:
         return os.path.join(directory, f"{self.stem}{SPILL_ENDING}")
 
     @property
+    def payload_inode(self) -> str:
+        """Which file `payload_file` is; there only where there is one."""
+        return f"{self.directory}/payload.inode"
+
+    @property
     def spill_inode(self) -> str:
         """Which file that is; there only where there is one."""
         return f"{self.directory}/spill.inode"

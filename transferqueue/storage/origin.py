@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from transferqueue.storage.names import SessionPaths
-from transferqueue.storage.small_files import read_small
+from transferqueue.storage.private_files import read_private, write_private
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,13 @@ class Origin:
 
 def write_origin(paths: SessionPaths, sources: Mapping[str, str], adopter_pid: int | None = None) -> None:
     """By the creator before the session can be joined, by an adopter while it holds the service lock."""
-    part = f"{paths.origin}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump({"sources": dict(sources), "adopter_pid": adopter_pid}, file)
-    os.rename(part, paths.origin)
+    write_private(paths.origin, json.dumps({"sources": dict(sources), "adopter_pid": adopter_pid}))
 
 
 def read_origin(paths: SessionPaths) -> Origin:
     """Empty where there is none, or none that can be read: nothing is decided by it."""
     try:
-        found = json.loads(read_small(paths.origin))
+        found = json.loads(read_private(paths.origin))
         adopter = found["adopter_pid"]
         return Origin(
             {str(key): str(text) for key, text in found["sources"].items()}, None if adopter is None else int(adopter)

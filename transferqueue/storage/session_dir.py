@@ -13,23 +13,29 @@ import errno
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
 
-from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
+from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, UntrustedFileError
 from transferqueue.logs import get_logger
-from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SessionPaths, temporary_directory
+from transferqueue.printable import printable
+from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths, temporary_directory
+from transferqueue.storage.private_files import (
+    make_private_directory,
+    open_private,
+    read_private,
+    refuse_untrusted,
+    user_text,
+    write_private,
+)
 from transferqueue.storage.segments import unlink_segments
 from transferqueue.storage.session_lock import SessionLock
-from transferqueue.storage.small_files import read_small
 
 _log = get_logger("storage")
-FORMAT_VERSION = 1
-_TEMPORARY_AGE_S = 60.0
+FORMAT_VERSION = 2
+INDEX_FILES = ("data.mdb", "lock.mdb", "slots.lock")  # of LMDB, and the lock around its reader slots
 _warned_foreign: set[str] = set()
 
 
@@ -41,6 +47,7 @@ class SessionDescription:
         name: the session.
         creator_pid: for people; it decides nothing.
         pid_namespace: of the creator; a process of another one cannot judge who is alive.
+        host: the kernel of the creator: this machine since it was started. A session of another is none of ours.
         layout_version: of the native core that formatted the segments.
         payload_directory: `storage.dir`, or None.
         created_s: seconds since the epoch.
@@ -51,6 +58,7 @@ class SessionDescription:
     name: str
     creator_pid: int
     pid_namespace: str
+    host: str
     layout_version: int
     payload_directory: str | None
     created_s: float
@@ -71,34 +79,51 @@ def pid_namespace() -> str:
         return "unknown"
 
 
-def claim_directory(paths: SessionPaths) -> SessionLock | None:
-    """Makes the session directory, its lock held by the returned object; None when the name is taken."""
-    temporary = temporary_directory("new")
-    os.mkdir(temporary, 0o700)
-    lock = None
+def host_id() -> str:
+    """This machine since it was started: the same in all its containers, another one everywhere else."""
     try:
-        lock = SessionLock(f"{temporary}/session.lock", create=True)
-        lock.try_shared()
-        for part in ("index", "leases"):
-            os.mkdir(f"{temporary}/{part}", 0o700)
-        os.rename(temporary, paths.directory)
-    except OSError as error:
-        if lock is not None:
-            lock.close()
-        shutil.rmtree(temporary, ignore_errors=True)
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            return None
-        raise
-    lock.path = paths.lock
-    return lock
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def claim_directory(paths: SessionPaths) -> SessionLock | None:
+    """Makes the session directory, its lock held by the returned object; None when the name is taken.
+
+    Raises:
+        UntrustedFileError: by something that is not this user's alone.
+    """
+    while True:
+        temporary = temporary_directory("new")
+        lock = None
+        try:
+            make_private_directory(temporary)
+            lock = SessionLock(f"{temporary}/session.lock", create=True)
+            if not lock.try_shared():
+                raise FileNotFoundError(errno.ENOENT, "taken for a leftover before it was locked", temporary)
+            for part in ("index", "leases"):
+                make_private_directory(f"{temporary}/{part}")
+            refuse_untrusted(paths.directory, directory=True)  # root could put its own in the place of an empty one
+            os.rename(temporary, paths.directory)
+        except OSError as error:
+            if lock is not None:
+                lock.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EACCES):
+                refuse_untrusted(paths.directory, directory=True)
+                if os.path.lexists(paths.directory):
+                    return None
+            if error.errno == errno.ENOENT and os.path.isdir(SHM_DIRECTORY):
+                continue  # somebody cleans up, and met it before it was locked
+            raise
+        lock.path = paths.lock
+        return lock
 
 
 def write_description(paths: SessionPaths, description: SessionDescription, *, hidden: bool = False) -> None:
     """Makes the session joinable; `hidden`: only tells whoever removes it what to remove."""
-    part = f"{paths.description}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT_VERSION, **asdict(description)}, file)
-    os.rename(part, paths.hidden_description)
+    write_private(paths.hidden_description, json.dumps({"format": FORMAT_VERSION, **asdict(description)}))
     if not hidden:
         os.rename(paths.hidden_description, paths.description)
 
@@ -108,14 +133,14 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
 
     Raises:
         LayoutMismatchError: written by another version.
-        CorruptSegmentError: not readable as a description.
+        CorruptSegmentError: not readable as a description. UntrustedFileError: not this user's alone.
     """
     return _read_description(paths, paths.description)
 
 
 def _read_description(paths: SessionPaths, path: str) -> SessionDescription | None:
     try:
-        values = json.loads(read_small(path))
+        values = json.loads(read_private(path))
         version = values.pop("format")
         if version != FORMAT_VERSION:
             raise LayoutMismatchError(
@@ -137,33 +162,59 @@ def _read_description(paths: SessionPaths, path: str) -> SessionDescription | No
         raise CorruptSegmentError(f"{path} is not a session description: {error}", path=path) from error
 
 
+def check_private(paths: SessionPaths) -> None:
+    """Whether everything in the session directory that a process opens is this user's alone; quiet about what is not
+    there. What passed cannot change under us: nobody else can put anything there.
+
+    Raises:
+        UntrustedFileError: something is not; named. FileNotFoundError: there is no such directory.
+    """
+    directory = open_private(paths.directory, directory=True)
+    try:
+        for name in ("index", "leases"):
+            refuse_untrusted(f"{paths.directory}/{name}", directory=True)
+        for name in ("session.lock", *(f"index/{file}" for file in INDEX_FILES)):
+            refuse_untrusted(f"{paths.directory}/{name}")
+    finally:
+        os.close(directory)
+
+
 def owned_by_us(path: str) -> bool:
     """False for what another user left in the sticky directory (one warning each) and for what is gone."""
     try:
         uid = os.stat(path, follow_symlinks=False).st_uid
     except FileNotFoundError:
         return False
-    if uid == os.getuid():
+    if uid == os.geteuid():
         return True
     if path not in _warned_foreign:
         _warned_foreign.add(path)
-        _log.warning("%s belongs to another user (uid %d); it is left alone", path, uid)
+        _log.warning("%s belongs to another user (%s); it is left alone", printable(path), user_text(uid))
     return False
 
 
-def remove_session(paths: SessionPaths) -> None:
-    """Removes every name of the session. The caller holds its lock. Mappings and views stay valid."""
-    payload_directory = spill_directory = None
-    try:
-        # Hidden: somebody died making it, or removing it.
-        description = read_description(paths) or _read_description(paths, paths.hidden_description)
-        if description is not None:
-            payload_directory, spill_directory = description.payload_directory, description.spill_directory
-    except (LayoutMismatchError, CorruptSegmentError) as error:
-        _log.warning("removing session %r although its description is unreadable: %s", paths.name, error)
+def directories_elsewhere(paths: SessionPaths) -> tuple[str | None, str | None]:
+    """Where the session has files outside of shared memory, (`storage.dir`, `spill.dir`), as its description says,
+    whichever version wrote it; None where it has none, or that cannot be read."""
+    for path in (paths.description, paths.hidden_description):  # hidden: somebody died making it, or removing it
+        try:
+            values = json.loads(read_private(path))
+            found = (values["payload_directory"], values["config"].get("spill.dir"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+        payload, spill = (directory if isinstance(directory, str) else None for directory in found)
+        return payload, spill
+    return None, None
+
+
+def remove_session(paths: SessionPaths, *, segments: bool = True) -> None:
+    """Removes every name of the session (`segments` false: only its directory). The caller holds its lock. Mappings and
+    views stay valid."""
+    elsewhere = directories_elsewhere(paths)
     with contextlib.suppress(FileNotFoundError):
         os.rename(paths.description, paths.hidden_description)
-    unlink_segments(paths, payload_directory, spill_directory)
+    if segments:
+        unlink_segments(paths, *elsewhere)
     gone = temporary_directory("gone")
     try:
         os.rename(paths.directory, gone)
@@ -180,6 +231,9 @@ def remove_if_dead(paths: SessionPaths) -> bool:
         lock = SessionLock(paths.lock)
     except (FileNotFoundError, NotADirectoryError):
         return _remove_lockless(paths)
+    except UntrustedFileError as error:
+        _log.warning("session %r is left alone: %s", paths.name, error)
+        return False
     try:
         if not lock.try_exclusive() or not lock.is_current():
             return False
@@ -207,62 +261,3 @@ def is_in_use(paths: SessionPaths) -> bool:
         return not lock.try_exclusive()
     finally:
         lock.close()
-
-
-def own_sessions() -> Iterator[SessionPaths]:
-    """Sessions of the calling user on this machine, dead ones included; names of others are skipped."""
-    prefix = f"tq-{os.getuid()}-"
-    for entry in sorted(os.listdir(SHM_DIRECTORY)):
-        if not entry.startswith(prefix) or entry.endswith(SEGMENT_ENDINGS):
-            continue
-        paths = SessionPaths(entry[len(prefix) :], os.getuid())
-        if os.path.isdir(paths.directory) and owned_by_us(paths.directory):
-            yield paths
-
-
-def remove_dead_sessions(*, except_name: str | None = None) -> list[str]:
-    """Removes this user's sessions that no process is attached to, and what half-done creations and removals left.
-
-    Args:
-        except_name: a session that is about to be joined: not removed.
-
-    Returns:
-        Names of the removed sessions.
-    """
-    removed = []
-    for paths in own_sessions():
-        if paths.name != except_name and remove_if_dead(paths):
-            removed.append(paths.name)
-    _remove_temporary_directories()
-    _remove_orphaned_segments()
-    return removed
-
-
-def _remove_temporary_directories() -> None:
-    uid = os.getuid()
-    for entry in os.listdir(SHM_DIRECTORY):
-        path = f"{SHM_DIRECTORY}/{entry}"
-        if entry.startswith(f".tq-gone-{uid}-") and owned_by_us(path):
-            shutil.rmtree(path, ignore_errors=True)
-        elif entry.startswith(f".tq-new-{uid}-") and owned_by_us(path):
-            # It lives for microseconds under this name; age tells one that is being made from a leftover.
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - os.stat(path).st_mtime > _TEMPORARY_AGE_S:
-                    shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_orphaned_segments() -> None:
-    """Segments whose directory is gone (removed by hand). The name is claimed first, so that a creation of the same
-    name cannot be robbed of its new segments."""
-    prefix = f"tq-{os.getuid()}-"
-    for entry in os.listdir(SHM_DIRECTORY):
-        if not entry.startswith(prefix) or not entry.endswith(SEGMENT_ENDINGS):
-            continue
-        path = f"{SHM_DIRECTORY}/{entry}"
-        paths = SessionPaths(entry[len(prefix) : -len(SEGMENT_ENDINGS[0])], os.getuid())
-        if os.path.isdir(path) or os.path.exists(paths.directory) or not owned_by_us(path):
-            continue
-        lock = claim_directory(paths)
-        if lock is not None:
-            remove_session(paths)
-            lock.close()

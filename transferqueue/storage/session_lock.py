@@ -11,16 +11,21 @@ import contextlib
 import fcntl
 import os
 
+from transferqueue.storage.private_files import create_private, open_private
+
 
 class SessionLock:
     """One open file description of a lock file. `close` drops the lock; nothing else here ever unlocks, since a forked
     child may share the description."""
 
     def __init__(self, path: str, *, create: bool = False) -> None:
-        """Opens without locking. Raises FileNotFoundError."""
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        """Opens without locking.
+
+        Raises:
+            FileNotFoundError: there is none, and `create` is false. UntrustedFileError: it is not this user's alone.
+        """
         self.path = path
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = _created(path) if create else open_private(path, os.O_RDWR)
 
     def try_shared(self) -> bool:
         """False when somebody holds it exclusively."""
@@ -56,3 +61,12 @@ class SessionLock:
         if fd >= 0:
             with contextlib.suppress(OSError):  # closed by somebody who closes all descriptors (daemonisation)
                 os.close(fd)
+
+
+def _created(path: str) -> int:
+    while True:
+        try:
+            return create_private(path)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):  # removed in between
+                return open_private(path, os.O_RDWR)

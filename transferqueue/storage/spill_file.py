@@ -11,16 +11,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import time
 
 from transferqueue import _native
-from transferqueue.errors import CorruptSegmentError
+from transferqueue.errors import CorruptSegmentError, UntrustedFileError
 from transferqueue.logs import get_logger
+from transferqueue.printable import printable
 from transferqueue.storage.names import SPILL_ENDING, SessionPaths
+from transferqueue.storage.private_files import (
+    create_private,
+    open_private,
+    read_private,
+    refuse_untrusted,
+    user_text,
+    write_private,
+)
 
 _log = get_logger("storage")
-_MODE = 0o600
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 20
 _RETRY_S = 0.02
@@ -30,21 +37,23 @@ def create_spill_file(paths: SessionPaths, directory: str) -> int:
     """A new empty file; its descriptor holds the lock. A leftover of a dead session of this name goes first.
 
     Raises:
-        OSError: the name is taken, by another user, by what is no spill file, or by a session that lives (in another
-            container); or the directory cannot be written to.
+        UntrustedFileError: the name is taken by another user.
+        OSError: by what is no spill file, or by a session that lives (in another container); or the directory cannot be
+            written to.
     """
     path = paths.spill_file(directory)
     for _ in range(_TRIES):
-        _remove_leftover(path)
+        remove_leftover(path)
         try:
-            fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE)
+            fd = create_private(path)
         except FileExistsError as error:
+            refuse_untrusted(path)
             raise OSError(
                 f"cannot create the spill file {path}: the name is taken, by a file that this project did not make or "
                 "by a session that lives (in another container?); choose another session name or spill.dir",
             ) from error
-        if _hold(fd) and _names(path, fd):
-            _remember(paths, fd)
+        if hold(fd) and still_names(path, fd):
+            remember(paths.spill_inode, fd)
             return fd
         os.close(fd)  # somebody who looks for leftovers met it before it was locked
     raise OSError(f"cannot create the spill file {path}: it is removed again and again")
@@ -54,39 +63,38 @@ def open_spill_file(paths: SessionPaths, directory: str) -> int:
     """The file of a session that exists; its descriptor holds the lock.
 
     Raises:
-        CorruptSegmentError: it is gone, is no file of ours, or another one has its name; named.
+        CorruptSegmentError: it is gone. UntrustedFileError: it is not this user's alone. Both name it.
     """
     path = paths.spill_file(directory)
     try:
-        fd = os.open(path, _FLAGS)
+        fd = open_private(path, os.O_RDWR)
+    except UntrustedFileError:
+        raise
     except OSError as error:
         raise CorruptSegmentError(
             f"session {paths.name!r} exists but its spill file {path} is missing or cannot be opened ({error}): it was "
             "removed from outside. Processes that are attached go on; end the session and start a new one",
             path=path,
         ) from error
-    found = os.fstat(fd)
-    if found.st_uid != paths.uid or not stat.S_ISREG(found.st_mode):
-        os.close(fd)
-        raise CorruptSegmentError(
-            f"spill file {path} of session {paths.name!r} is no file of this user (uid {found.st_uid}); it is not used",
-            path=path,
-        )
-    _hold(fd)
+    hold(fd)
     return fd
 
 
 def remove_spill_file(paths: SessionPaths, directory: str) -> None:
     """At the end of the session, by whoever holds the session's lock. What is not the session's own stays."""
-    path = paths.spill_file(directory)
+    remove_remembered(paths.spill_file(directory), paths.spill_inode)
+
+
+def remove_remembered(path: str, note: str, *, payload: bool = False) -> None:
+    """Removes the session's own file, which others may have open, known by what `remember` noted; or a leftover."""
     try:
         found = os.lstat(path)
     except OSError:
         return  # gone, or its directory is
-    if _remembered(paths) == (found.st_dev, found.st_ino):
+    if _remembered(note) == (found.st_dev, found.st_ino):
         _unlink(path)
-    else:
-        _remove_leftover(path)
+    elif not remove_leftover(path, payload=payload) and found.st_uid != os.geteuid():
+        _log.warning("%s belongs to %s; it is left alone", printable(path), user_text(found.st_uid))
 
 
 def remove_leftover_spill_files(directory: str) -> list[str]:
@@ -106,25 +114,26 @@ def remove_leftover_spill_files(directory: str) -> list[str]:
             continue
         paths = SessionPaths(entry[len(prefix) : -len(SPILL_ENDING)], os.getuid())
         # A session that stands, alive or dead, is removed whole or not at all.
-        if not os.path.lexists(paths.directory) and _remove_leftover(os.path.join(directory, entry)):
+        if not os.path.lexists(paths.directory) and remove_leftover(os.path.join(directory, entry)):
             removed.append(os.path.join(directory, entry))
     return removed
 
 
-def _remove_leftover(path: str) -> bool:
-    """Whether there was one. Only ours, only a spill file, only one that nobody has open."""
+def remove_leftover(path: str, *, payload: bool = False, dry_run: bool = False) -> bool:
+    """Whether there was one. Only ours, only a spill file (or, `payload`, the file of a `storage.dir`, which has the
+    same lock), only one that nobody has open."""
     try:
         fd = os.open(path, _FLAGS)
     except OSError:
         return False
     try:
-        if os.fstat(fd).st_uid != os.getuid() or not _native.is_spill_file(fd):
+        if os.fstat(fd).st_uid != os.geteuid() or not (payload or _native.is_spill_file(fd)):
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
-        return _names(path, fd) and _unlink(path)
+        return still_names(path, fd) and (dry_run or _unlink(path))
     finally:
         os.close(fd)
 
@@ -140,7 +149,7 @@ def _unlink(path: str) -> bool:
     return True
 
 
-def _hold(fd: int) -> bool:
+def hold(fd: int) -> bool:
     """Shared; who looks for leftovers holds it exclusively for a moment. True also where there are no locks."""
     for _ in range(_TRIES):
         try:
@@ -149,7 +158,8 @@ def _hold(fd: int) -> bool:
             time.sleep(_RETRY_S)
         except OSError as error:
             _log.warning(
-                "the file system of the spill file has no locks (%s): leftovers are not told from files in use", error
+                "the file system of a file of the session has no locks (%s): leftovers are not told from files in use",
+                error,
             )
             return True
         else:
@@ -157,7 +167,7 @@ def _hold(fd: int) -> bool:
     return False
 
 
-def _names(path: str, fd: int) -> bool:
+def still_names(path: str, fd: int) -> bool:
     try:
         there = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -166,14 +176,15 @@ def _names(path: str, fd: int) -> bool:
     return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
-def _remember(paths: SessionPaths, fd: int) -> None:
+def remember(note: str, fd: int) -> None:
+    """Notes in the session's directory which file that is."""
     found = os.fstat(fd)
-    with open(paths.spill_inode, "w", encoding="ascii") as file:
-        file.write(f"{found.st_dev} {found.st_ino}")
+    with contextlib.suppress(FileNotFoundError):  # no session around it
+        write_private(note, f"{found.st_dev} {found.st_ino}")
 
 
-def _remembered(paths: SessionPaths) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError, ValueError), open(paths.spill_inode, encoding="ascii") as file:
-        device, inode = map(int, file.read().split())
+def _remembered(note: str) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError, ValueError):
+        device, inode = map(int, read_private(note).split())
         return device, inode
     return None

@@ -17,7 +17,6 @@ from transferqueue.errors import (
     name_some,
 )
 from transferqueue.metadata import BatchMeta
-from transferqueue.samplers.registry import SamplerRun
 from transferqueue.session import attach, current_session
 from transferqueue.streaming.micro_batches import slice_rows
 from transferqueue.streaming.worker_place import WorkerPlace
@@ -242,7 +241,7 @@ class StreamingDataset(IterableDataset[Item]):
         if self.dp_rank is None:
             return False
         snapshot = client._store.task_snapshot(self.partition_id, self.task_name, self.fields)
-        return SamplerRun(client._sampler(), snapshot.sampler_state).has_cached_result(config)
+        return client._sampler_run(snapshot).has_cached_result(config)
 
     def _too_late(self, client: TransferQueueClient) -> TransferQueueError:
         store = client._store

@@ -33,7 +33,7 @@ struct flock whole_file() {
 }  // namespace
 
 LeaseFolder::LeaseFolder(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
   if (fd_.get() >= 0) return;
   if (errno == ENOENT) throw gone(path_);
   throw Error::system("cannot open " + path_, errno);
@@ -85,6 +85,7 @@ FileDescriptor LeaseFolder::create_locked(const std::string& name) const {
     if (errno == ENOSPC) throw Error(ErrorCode::storage_full, "no room for a file in " + path_);
     throw Error::system("cannot create a file in " + path_, errno);
   }
+  ::fchmod(fd.get(), 0600);  // the umask may have taken bits of our own
   struct flock lock = whole_file();
   if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
     const int error = errno;

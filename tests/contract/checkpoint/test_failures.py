@@ -17,11 +17,12 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
+from tests.support.other_users import AS_ROOT, OTHER
 from tests.support.sessions import embedded
 from tests.support.space import is_settled
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient, _native
-from transferqueue.checkpoint import directories, files, libraries
+from transferqueue.checkpoint import directories, libraries
 from transferqueue.checkpoint.manifest import FILES, MANIFEST
 
 pytestmark = pytest.mark.timeout(120)
@@ -278,19 +279,16 @@ class Custom:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.CheckpointFiles, "owners", property(lambda _: {12345}, lambda *_: None), raising=False)
-
-
 @pytest.mark.parametrize("what", ["rows", "tags", "samplers"])
-def test_pickles_of_another_user_are_refused(
-    client: TransferQueueClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+def test_pickles_in_files_are_refused_unless_the_caller_allows_them(
+    client: TransferQueueClient, tmp_path: Path, what: str
 ) -> None:
+    """Whoever owns them: who downloads a file owns it."""
     meta: BatchMeta = client.put(
         TensorDict({"x": NonTensorStack("a", Custom() if what == "rows" else {"t": torch.ones(2)})}, [2]),
         partition_id="p",
     )
-    tags = [{"t": (1, 2)}, {}] if what == "tags" else [{"t": [1, 2]}, {}]
+    tags = [{"t": {1, 2}}, {}] if what == "tags" else [{"t": [1, 2]}, {}]
     client.kv_batch_put(["k", "l"], "keyed", None, tags=tags)
     if what == "samplers":
         assert client._store.task_commit(
@@ -298,7 +296,6 @@ def test_pickles_of_another_user_are_refused(
         )
     client.save_checkpoint(tmp_path / "c")
     expected = list(client.get_data(meta)["x"])
-    _foreign(monkeypatch)
     with pytest.raises(
         tq.PickleNotAllowedError, match=f"{what}.*allow_pickle=True" if what != "samplers" else "samplers"
     ):
@@ -309,13 +306,16 @@ def test_pickles_of_another_user_are_refused(
     assert client.kv_list("keyed")["keyed"]["k"] == tags[0]
 
 
-def test_plain_values_of_another_user_are_loaded(
-    client: TransferQueueClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("owner", [None, pytest.param(OTHER, marks=AS_ROOT)])
+def test_plain_values_are_loaded_whoever_wrote_them(
+    client: TransferQueueClient, tmp_path: Path, owner: int | None
 ) -> None:
     values = ["text", {"t": torch.arange(3)}, None, [1, b"x"]]
     meta = client.put(TensorDict({"x": NonTensorStack(*values)}, [4]), partition_id="p")
     client.save_checkpoint(tmp_path / "c")
-    _foreign(monkeypatch)
+    if owner is not None:
+        for path in (tmp_path / "c", *(tmp_path / "c").iterdir()):
+            os.chown(path, owner, owner)
     client.load_checkpoint(tmp_path / "c")
     back = list(client.get_data(meta, mode="copy")["x"])
     assert back[0] == "text"

@@ -47,7 +47,7 @@ def test_ls_tells_live_sessions_from_dead_ones_and_clean_removes_these(capsys: A
         assert listed[live][0] == "in use"
         assert listed[dead][0] == "dead"
         assert listed[live][2] == "64.0 MiB in /dev/shm"
-        assert f"removed {dead}" in output(capsys, "clean")
+        assert f"removed session {dead} (" in output(capsys, "clean")
         listed = rows_of(output(capsys, "ls"))
         assert live in listed
         assert dead not in listed

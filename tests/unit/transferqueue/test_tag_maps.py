@@ -72,7 +72,10 @@ def test_a_pickled_value_is_refused_where_pickle_is_off() -> None:
     blob = encode_tags({"value": {1, 2}})
     with pytest.raises(ValueError, match="allow_pickle"):
         TagDecoder(allow_pickle=False).decode(blob)
-    assert TagDecoder(allow_pickle=False).decode(encode_tags({"value": [1, "x"]})) == {"value": [1, "x"]}
+    for value in ([1, "x"], (1, [(2**70, "x")]), np.float32(1.5), np.complex128(1j), {3: (1,), None: "x"}, -(2**80)):
+        found = TagDecoder(allow_pickle=False).decode(encode_tags({"value": value}))["value"]
+        assert found == value
+        assert type(found) is type(value)
 
 
 @pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: "x"}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,18 @@ def test_there_is_no_janitor_without_a_session(paths: SessionPaths) -> None:
     assert not ensure_janitor(paths.name)
     with pytest.raises(FileNotFoundError):
         SessionLock(paths.lock)
+
+
+def test_it_imports_nothing_from_where_it_is_started(
+    paths: SessionPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From /tmp, anybody's modules would come first."""
+    for name in ("json", "posix_ipc", "shutil", "secrets"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'code ran')!r}, 'w')\nraise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+    lock = session_dir.claim_directory(paths)
+    assert lock is not None
+    assert ensure_janitor(paths.name)
+    assert not (tmp_path / "code ran").exists()
+    lock.close()
+    wait_for(lambda: not janitors(paths.name))

@@ -14,8 +14,9 @@ import posix_ipc
 import pytest
 
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
-from transferqueue.storage import session_dir
+from transferqueue.storage import cleaning, session_dir
 from transferqueue.storage.names import SessionPaths, new_session_name
+from transferqueue.storage.private_files import write_private
 from transferqueue.storage.segments import create_segments, open_segments, unlink_segments
 from transferqueue.storage.session_lock import SessionLock
 
@@ -32,14 +33,15 @@ def paths() -> Iterator[SessionPaths]:
 
 def describe(paths: SessionPaths, **changes: object) -> session_dir.SessionDescription:
     values = {
-        "name": paths.name, "creator_pid": 1, "pid_namespace": session_dir.pid_namespace(), "layout_version": 1,
+        "name": paths.name, "creator_pid": 1, "pid_namespace": session_dir.pid_namespace(),
+        "host": session_dir.host_id(), "layout_version": 1,
         "payload_directory": None, "created_s": 0.0,
     }  # fmt: skip
     return session_dir.SessionDescription(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def names(paths: SessionPaths) -> list[str]:
-    return [found.name for found in session_dir.own_sessions() if found.name == paths.name]
+    return [found.name for found in cleaning.own_sessions() if found.name == paths.name]
 
 
 def test_a_name_is_claimed_once_and_private(paths: SessionPaths) -> None:
@@ -67,9 +69,9 @@ def test_a_session_being_joined_is_spared(paths: SessionPaths) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
     lock.close()
-    assert paths.name not in session_dir.remove_dead_sessions(except_name=paths.name)
+    assert paths.name not in cleaning.remove_dead_sessions(except_name=paths.name)
     assert names(paths) == [paths.name]
-    assert paths.name in session_dir.remove_dead_sessions()
+    assert paths.name in cleaning.remove_dead_sessions()
 
 
 def test_the_description_comes_back(paths: SessionPaths) -> None:
@@ -85,17 +87,17 @@ def test_the_description_comes_back(paths: SessionPaths) -> None:
 def test_a_description_of_another_version_is_refused_by_both_versions(paths: SessionPaths) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
-    Path(paths.description).write_text('{"format": 99}')
+    write_private(paths.description, '{"format": 99}')
     with pytest.raises(LayoutMismatchError, match="99"):
         session_dir.read_description(paths)
     lock.close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "name": "x", "surprise": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 2}', '{"format": 2, "name": "x", "surprise": 1}'])
 def test_a_damaged_description_is_named(paths: SessionPaths, text: str) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
-    Path(paths.description).write_text(text)
+    write_private(paths.description, text)
     with pytest.raises(CorruptSegmentError, match=r"session\.json"):
         session_dir.read_description(paths)
     lock.close()
@@ -126,7 +128,7 @@ def test_a_segment_that_was_removed_from_outside_is_named(paths: SessionPaths) -
 
 def test_segments_without_a_directory_are_removed(paths: SessionPaths) -> None:
     create_segments(paths, None).close()
-    session_dir.remove_dead_sessions()
+    cleaning.remove_dead_sessions()
     assert not [entry for entry in os.listdir(SHM) if paths.name in entry]
 
 
@@ -138,7 +140,7 @@ def test_what_half_done_creations_and_removals_left_is_removed() -> None:
         time.sleep(0.001)
     os.utime(old, (0, 0))
     try:
-        session_dir.remove_dead_sessions()
+        cleaning.remove_dead_sessions()
         assert not gone.exists()
         assert not old.exists()
         assert young.exists()
@@ -156,7 +158,7 @@ def test_another_users_leftovers_are_skipped_with_one_warning(
         with caplog.at_level(logging.WARNING, logger="transferqueue"):
             for _ in range(3):
                 assert not session_dir.remove_if_dead(paths)
-                assert paths.name not in session_dir.remove_dead_sessions()
+                assert paths.name not in cleaning.remove_dead_sessions()
         assert os.path.isdir(paths.directory)
         assert len([record for record in caplog.records if paths.directory in record.getMessage()]) == 1
     finally:
@@ -189,7 +191,7 @@ def test_of_two_that_leave_at_once_one_finds_itself_alone(paths: SessionPaths) -
 
 CLAIM = """
 import sys
-from transferqueue.storage import session_dir
+from transferqueue.storage import cleaning, session_dir
 from transferqueue.storage.names import SessionPaths
 lock = session_dir.claim_directory(SessionPaths.of(sys.argv[1]))
 print(lock is not None, flush=True)
@@ -207,7 +209,7 @@ def test_eight_processes_claim_one_name_and_one_gets_it_while_others_clean(paths
     ]
     answers = []
     for process in processes:
-        session_dir.remove_dead_sessions()
+        cleaning.remove_dead_sessions()
         assert process.stdout is not None
         answers.append(process.stdout.readline().strip())
     assert sorted(answers) == ["False"] * 7 + ["True"]
@@ -215,4 +217,4 @@ def test_eight_processes_claim_one_name_and_one_gets_it_while_others_clean(paths
     for process in processes:
         process.kill()
         process.communicate()
-    assert paths.name in session_dir.remove_dead_sessions()
+    assert paths.name in cleaning.remove_dead_sessions()

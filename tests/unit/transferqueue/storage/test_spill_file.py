@@ -20,9 +20,10 @@ from transferqueue.config import build_config
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, StorageFullError
 from transferqueue.storage import spill_file
 from transferqueue.storage.attachment import attach
+from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.creation import check_spill, spill_bytes
 from transferqueue.storage.names import SessionPaths, check_session_name, new_session_name
-from transferqueue.storage.session_dir import claim_directory, remove_dead_sessions, remove_session
+from transferqueue.storage.session_dir import claim_directory, remove_session
 
 pytestmark = pytest.mark.timeout(60)
 
