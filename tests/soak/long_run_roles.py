@@ -6,6 +6,8 @@ what it takes of the system, None ends it.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import random
 import time
@@ -128,7 +130,7 @@ def play(pipe: Connection, session: str) -> None:
     while (command := pipe.recv()) is not None:
         name, *arguments = command
         if name == "figures":
-            pipe.send(figures_of(os.getpid()))
+            pipe.send(figures_of(os.getpid()) | {"pool": client.stats().gather_pool_bytes / (1 << 20)})
             continue
         times: Times = []
         result = COMMANDS[name](client, times, *arguments)
@@ -137,7 +139,13 @@ def play(pipe: Connection, session: str) -> None:
 
 
 def figures_of(pid: int) -> dict[str, float]:
-    """RSS, PSS and private memory in MiB (pages of the store count in the first two), descriptors, mappings."""
+    """RSS, PSS and private memory in MiB (pages of the store count in the first two), descriptors, mappings.
+
+    Of this process without its garbage and what malloc keeps of freed memory: both come and go by steps of their own.
+    """
+    if pid == os.getpid():
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
     rollup = {}
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         for line in file.read().splitlines()[1:]:
