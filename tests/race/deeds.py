@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
@@ -13,6 +14,7 @@ import transferqueue as tq
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient
 from transferqueue.client.core import as_indexes
+from transferqueue.service.compactor import Compactor
 
 Sample = Callable[[list[int], int], tuple[list[int], list[int]]]
 
@@ -105,11 +107,13 @@ def overtaken(client: TransferQueueClient, times: int, others: Callable[[int], S
 
 
 def fill_all_room(client: TransferQueueClient, value: int) -> None:
-    """Every free byte of the store is written over, and stays taken until the partition "filler" is cleared."""
+    """Every free byte of the store is written over, and stays taken until the partition "filler" is cleared. Nothing is
+    moved for it: moving reads, and would stop at the point at which a read of this process is to stop."""
     nbytes = client.stats().total_bytes
-    while nbytes >= 4096:
-        try:
-            data = TensorDict({"x": torch.full((1, nbytes), value, dtype=torch.uint8)}, [1])
-            client.put(data, partition_id="filler", timeout=0)
-        except MemoryError:
-            nbytes //= 2
+    with patch.object(Compactor, "rounds", lambda *_: iter(())):
+        while nbytes >= 4096:
+            try:
+                data = TensorDict({"x": torch.full((1, nbytes), value, dtype=torch.uint8)}, [1])
+                client.put(data, partition_id="filler", timeout=0)
+            except MemoryError:
+                nbytes //= 2

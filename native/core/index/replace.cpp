@@ -29,12 +29,13 @@ class Replacement {
     make_runs(txn);
     name_rows(txn);
     make_tasks(txn);
+    txn.counters.next_row = std::max(txn.counters.next_row, saved_.next_row);
+    txn.put(Key(Table::counters), txn.counters.view());  // who lists rows takes none from next_row on
     for (Partition& partition : partitions_) {
       // What was loaded may be more than the limits of this session allow: then puts meet them, and the load does not.
       recount_flow(txn, partition);
       store_partition(txn, partition);
     }
-    txn.counters.next_row = std::max(txn.counters.next_row, saved_.next_row);
   }
 
  private:

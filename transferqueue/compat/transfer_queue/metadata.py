@@ -39,7 +39,8 @@ class BatchMeta(NativeBatchMeta):
         """`meta` as this class. Shares everything with `meta`, which must not be used any more."""
         new = object.__new__(cls)
         for slot in BatchState.__slots__:
-            setattr(new, slot, getattr(meta, slot))
+            if hasattr(meta, slot):  # what a put shed is said of its answer only
+                setattr(new, slot, getattr(meta, slot))
         return new
 
     @classmethod

@@ -74,5 +74,5 @@ def test_waits_are_counted_with_their_outcome(session: tq.Session) -> None:
     waits = dict(readings.distributions["transferqueue_wait_seconds"])
     for what in ("data", "room"):
         assert waits[what,].buckets[-1][1] == 1
-        assert waits[what,].sum_s >= 0.05
+        assert waits[what,].sum_s >= 0.04, "two clocks: the wait's and the counter's"
     assert readings.values["transferqueue_wait_timeouts_total"] == [(("data",), 1), (("room",), 1)]
