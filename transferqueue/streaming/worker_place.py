@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import multiprocessing
 import os
 import select
@@ -22,7 +23,7 @@ METADATA_ONLY_ATTRIBUTE = "_metadata_only"
 _WORKER_LOOK_S = 0.25
 # torch's own look, after which a worker ends in order, comes every 5 s.
 _ORPHAN_LOOK_S = 1.0
-_ORPHAN_GRACE_S = 10.0
+_ORPHAN_GRACE_S = 6.0
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,13 @@ def _watch_parent(_: int) -> Callable[[], bool]:
     except OSError:  # a kernel or sandbox without pidfds
         adopted_from = os.getppid()
         return lambda: os.getppid() != adopted_from
-    ended = select.poll()
-    ended.register(descriptor, select.POLLIN)
-    return lambda: bool(ended.poll(0))
+
+    def has_ended() -> bool:
+        looked_at = select.poll()  # one a look: two threads may not use the same
+        looked_at.register(descriptor, select.POLLIN)
+        return bool(looked_at.poll(0))
+
+    return has_ended
 
 
 def _end_after_parent() -> None:
@@ -84,6 +89,8 @@ def _end_after_parent() -> None:
     def watch() -> None:
         while not parent_is_gone():
             time.sleep(_ORPHAN_LOOK_S)
+        time.sleep(_ORPHAN_GRACE_S)
+        _thread.interrupt_main()  # torch ends its loop in order, and the session is left
         time.sleep(_ORPHAN_GRACE_S)
         os._exit(1)
 

@@ -208,9 +208,9 @@ def test_what_is_busy_is_waited_for_and_said(
     ray: Any, holder: RayResourcePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(placement_wait, "_FIRST_WORD_S", 0.5)
-    late = RayResourcePool([1, 3], max_colocate_count=2, name_prefix="late", timeout_s=3.0)
+    late = RayResourcePool([1, 3], max_colocate_count=2, name_prefix="late", timeout_s=6.0)
     with caplog.at_level(logging.WARNING, logger="transferqueue"):
-        with pytest.raises(InsufficientResourcesError, match="was not free within 3 s") as caught:
+        with pytest.raises(InsufficientResourcesError, match="was not free within 6 s") as caught:
             late.get_placement_groups()
     for text in (str(caught.value), caplog.messages[0]):
         assert "bundle 1 of entry 1 of pool 'late' waits for CPU 2, GPU 1" in text
