@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
+from transferqueue.errors import CorruptSegmentError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire, kv_wire
+from transferqueue.metadata.wire import unpack_versioned
 from transferqueue.workers.arguments import Broadcast, PerRank
 
 FRAME_VERSION = 1
@@ -68,19 +69,15 @@ class CallWriter:
 def read_call(frame: bytes) -> tuple[str, list[Any], dict[str, Any]]:
     """(method, args, kwargs). Raises `CorruptSegmentError` for bytes that are no call, `LayoutMismatchError` for those
     of another version."""
-    if not frame:
-        raise CorruptSegmentError("the frame of a call is empty")
-    if frame[0] != FRAME_VERSION:
-        raise LayoutMismatchError(
-            f"the frame of a call has version {frame[0]}, this build reads {FRAME_VERSION}: use one version of "
-            "transferqueue-shm on the controller and on all ranks",
-            expected=FRAME_VERSION,
-            found=frame[0],
-        )
-    try:
-        call = msgspec.msgpack.decode(memoryview(frame)[1:], type=_Call, ext_hook=_unpacked)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptSegmentError(f"the frame of a call does not decode: {error}") from error
+    call = unpack_versioned(
+        frame,
+        _Call,
+        FRAME_VERSION,
+        what="the frame of a call",
+        which="the frame of a call has version",
+        where="on the controller and on all ranks",
+        ext_hook=_unpacked,
+    )
     return call.method, call.args, call.kwargs
 
 

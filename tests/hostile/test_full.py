@@ -4,8 +4,6 @@ by halves, and everything fits again after a clear."""
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -19,6 +17,7 @@ import transferqueue as tq
 from tests.support.nursery import Nursery
 from tests.support.quiet import without_service
 from tests.support.sessions import embedded
+from tests.support.small_file_systems import run_with_small
 from tests.support.space import is_settled
 
 pytestmark = pytest.mark.timeout(120)
@@ -355,12 +354,7 @@ print("end")
 
 def test_a_full_file_system_at_each_step_that_takes_of_it() -> None:
     """In a mount namespace of its own whose /dev/shm is 64 MiB."""
-    command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
-    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount")
-    done = subprocess.run(
-        [*command, sys.executable, "-c", ON_A_FULL_TMPFS], capture_output=True, text=True, timeout=110, check=False
-    )
+    done = run_with_small({"/dev/shm": "64m"}, ON_A_FULL_TMPFS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "creation ['made', 'session']",

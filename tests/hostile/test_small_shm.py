@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 import transferqueue as tq
 from tests.support.sessions import left_behind
+from tests.support.small_file_systems import run_with_small
 from transferqueue.storage.names import new_session_name
 
 pytestmark = pytest.mark.timeout(120)
@@ -67,17 +66,7 @@ assert os.listdir("/dev/shm") == []
 
 def test_field_case_74_64_mib_of_shared_memory(tmp_path: object) -> None:
     """In a mount namespace of its own whose /dev/shm is 64 MiB."""
-    command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
-    probe = subprocess.run([*command, "true"], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("needs the right to mount")
-    done = subprocess.run(
-        [*command, sys.executable, "-c", IN_A_CONTAINER, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = run_with_small({"/dev/shm": "64m"}, IN_A_CONTAINER, str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "refused True True",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.small_file_systems import run_with_small
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -84,18 +83,7 @@ print("left", os.listdir(disk), os.listdir("/dev/shm"))
 
 def test_a_disk_of_16_mib() -> None:
     """In a mount namespace of its own, where /dev/shm and the disk are small file systems."""
-    script = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t tmpfs -o size=16m tmpfs /mnt && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", script, "sh"]
-    probe = subprocess.run([*command, "true"], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("needs the right to mount")
-    done = subprocess.run(
-        [*command, sys.executable, "-c", ON_A_SMALL_DISK, "/mnt"],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = run_with_small({"/dev/shm": "64m", "/mnt": "16m"}, ON_A_SMALL_DISK, "/mnt")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if not line.startswith("to the last")]
     assert lines == [

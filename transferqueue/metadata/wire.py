@@ -73,19 +73,37 @@ def pack(body: msgspec.Struct) -> bytes:
 
 
 def unpack(data: bytes, kind: type[Body]) -> Body:
+    return unpack_versioned(
+        data,
+        kind,
+        WIRE_VERSION,
+        what="metadata message",
+        which="metadata has wire version",
+        where="in all processes of a session",
+    )
+
+
+def unpack_versioned(
+    data: bytes, kind: type[Body], version: int, *, what: str, which: str, where: str, ext_hook: Any = None
+) -> Body:
+    """The msgpack behind a version byte. `what`, `which` and `where` are for the errors.
+
+    Raises:
+        CorruptSegmentError: `what` it is not.
+        LayoutMismatchError: of another version than `version`.
+    """
     if not data:
-        raise CorruptSegmentError("metadata message is empty")
-    if data[0] != WIRE_VERSION:
+        raise CorruptSegmentError(f"{what} is empty")
+    if data[0] != version:
         raise LayoutMismatchError(
-            f"metadata has wire version {data[0]}, this build reads {WIRE_VERSION}: use one version of "
-            "transferqueue-shm in all processes of a session",
-            expected=WIRE_VERSION,
+            f"{which} {data[0]}, this build reads {version}: use one version of transferqueue-shm {where}",
+            expected=version,
             found=data[0],
         )
     try:
-        return msgspec.msgpack.decode(memoryview(data)[1:], type=kind)
+        return msgspec.msgpack.decode(memoryview(data)[1:], type=kind, ext_hook=ext_hook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # the second from older msgspec
-        raise CorruptSegmentError(f"metadata message does not decode: {error}") from error
+        raise CorruptSegmentError(f"{what} does not decode: {error}") from error
 
 
 def pack_status(fill: int, status: NDArray[np.int8] | None) -> int | bytes:
