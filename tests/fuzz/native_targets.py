@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "tests" / "native"
-NAMES = ("records", "index", "index_file", "payload", "saved_tables", "session")
+NAMES = ("records", "index", "index_file", "limits", "payload", "saved_tables", "session")
 _CLANGS = ("clang++", *(f"clang++-{version}" for version in range(21, 13, -1)))
 # Address space is not limited under the sanitizer; what one input makes us ask for is.
 ENVIRONMENT = {

@@ -17,6 +17,14 @@ Key version_key(PartitionId partition, std::int64_t version) {
   return Key(Table::row_versions).u32(partition).u64(static_cast<std::uint64_t>(version));
 }
 
+// Where `cursor` stands: how many rows of which version.
+std::pair<std::int64_t, std::int64_t> versioned_rows(const Cursor& cursor) {
+  const auto version = static_cast<std::int64_t>(key_u64(cursor.tail(), 4));
+  const auto rows = static_cast<std::int64_t>(Reader(cursor.value()).number<std::uint64_t>());
+  if (version < 0 || version > max_version || rows <= 0 || rows > row_limit) corrupt("rows of a version that cannot be");
+  return {version, rows};
+}
+
 // A whole number of MessagePack; nullopt when it is something else.
 std::optional<std::uint64_t> message_pack_number(std::string_view value) {
   if (value.empty()) return std::nullopt;
@@ -51,8 +59,10 @@ FlowRecord FlowRecord::parse(std::string_view bytes) {
   record.limits = parse_limits(in);
   record.unconsumed = static_cast<std::int64_t>(in.number<std::uint64_t>());
   record.first = static_cast<RowIndex>(in.number<std::uint64_t>());
+  if (!may_exist(record.unconsumed) || !may_exist(record.first)) corrupt("limits that count rows that cannot exist");
   const bool has_newest = in.number<std::uint8_t>() != 0;
   const auto newest = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  if (has_newest && (newest < 0 || newest > max_version)) corrupt("a version of the weights that cannot be");
   if (has_newest) record.newest = newest;
   record.shed_rows = in.number<std::uint64_t>();
   in.expect_end();
@@ -77,15 +87,17 @@ std::optional<FlowRecord> flow_record(const Txn& txn, const Partition& partition
 std::optional<std::int64_t> oldest_version(const Txn& txn, PartitionId partition) {
   Cursor cursor(txn, Table::row_versions);
   if (!cursor.seek(version_key(partition, 0)) || key_u32(cursor.tail(), 0) != partition) return std::nullopt;
-  return static_cast<std::int64_t>(key_u64(cursor.tail(), 4));
+  return versioned_rows(cursor).first;
 }
 
 std::int64_t rows_before_version(const Txn& txn, PartitionId partition, std::int64_t version) {
   std::int64_t rows = 0;
   Cursor cursor(txn, Table::row_versions);
   for (bool found = cursor.seek(version_key(partition, 0)); found && key_u32(cursor.tail(), 0) == partition; found = cursor.next()) {
-    if (static_cast<std::int64_t>(key_u64(cursor.tail(), 4)) >= version) break;
-    rows += static_cast<std::int64_t>(Reader(cursor.value()).number<std::uint64_t>());
+    const auto [of_version, count] = versioned_rows(cursor);
+    if (of_version >= version) break;
+    if (count > row_limit - rows) corrupt("more rows of old versions than can exist");
+    rows += count;
   }
   return rows;
 }
@@ -182,7 +194,9 @@ void FlowAccount::write_versions() {
     if (change == 0) continue;
     const Key key = version_key(partition_, version);
     const auto stored = txn_.get(key);
-    const std::int64_t rows = (stored ? static_cast<std::int64_t>(Reader(*stored).number<std::uint64_t>()) : 0) + change;
+    const auto before = stored ? static_cast<std::int64_t>(Reader(*stored).number<std::uint64_t>()) : 0;
+    if (before < 0 || before > row_limit) corrupt("rows of a version that cannot be");
+    const std::int64_t rows = before + change;
     if (rows < 0) corrupt("fewer rows of a version than were consumed");
     if (rows == 0) {
       txn_.erase_if_present(key);

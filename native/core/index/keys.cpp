@@ -116,6 +116,10 @@ std::vector<RowIndex> look_up_keys(const Txn& txn, PartitionId partition, const 
   const auto by_row = [](const Candidate& a, const Candidate& b) { return a.row < b.row; };
   std::sort(candidates.begin(), candidates.end(), by_row);
   std::vector<RowIndex> rows(keys.size(), -1);
+  // A put gives new keys the rows from there on: one that a key has already would stand twice in it.
+  if (!candidates.empty() && (candidates.front().row < 0 || candidates.back().row >= next_row(txn))) {
+    corrupt("a key of a row that never was");
+  }
   RowInfoReader info(txn, partition);
   for (const auto& [row, position] : candidates) {
     if (info.seek(row) && info.key() == keys.key(position) && !doomed.contains(row)) rows[static_cast<std::size_t>(position)] = row;

@@ -45,6 +45,7 @@ Partition partition_to_write(WriteTxn& txn, const std::string& name) {
   if (auto found = partition_by_name(txn, name)) return std::move(*found);
   Partition made;
   made.id = take_id(txn.counters.next_partition, ~PartitionId{0}, "partition");
+  if (txn.get(Key(Table::partitions).u32(made.id))) corrupt("a partition beyond the last one that was given out");
   made.record.name = name;
   // No version that an earlier partition of this name had: a waiter whose wake-ups died with the clearing and the making
   // process tells the two apart by it.
@@ -95,8 +96,8 @@ std::string FieldNames::name(const Txn& txn, FieldId id) {
 FieldId ensure_field(WriteTxn& txn, FieldNames& names, const std::string& name) {
   if (const auto known = names.id(txn, name)) return *known;
   const FieldId id = take_id(txn.counters.next_field, max_field_id, "field");
+  if (txn.insert(Key(Table::fields).u32(id), name)) corrupt("a field beyond the last one that was given out");
   txn.put(Key(Table::field_names).name(name), id_value(id));
-  txn.put(Key(Table::fields).u32(id), name);
   return id;
 }
 

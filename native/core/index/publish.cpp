@@ -133,6 +133,8 @@ class Publication {
     const RewriteResult met = rewriter.plan({segments.begin(), fresh}, block, [&](const auto&...) { return &fields_; });
     if (met.rows_missing > 0) refuse_missing(txn, partition);
     rewriter.apply();
+    // Whose index says less than was given out would write over rows that exist.
+    if (fresh != segments.end() && RunCursor(txn, partition.id).seek(first_new_)) corrupt("rows beyond the last one that was given out");
     for (auto segment = fresh; segment != segments.end(); ++segment) {
       add_fresh_run(txn, partition.id, segment->row, segment->count, block, segment->block_row, fields_);
     }

@@ -50,19 +50,6 @@ std::vector<FieldLayout> layouts(const std::vector<std::string>& names, std::int
   return fields;
 }
 
-void put(Index& index, const std::string& partition, RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
-         std::vector<std::string> tag_maps = {}) {
-  tq::PublishRequest request;
-  request.partition = partition;
-  request.rows = std::move(rows);
-  request.owner = living_owner;
-  request.fields = layouts(names, count);
-  request.tags = std::move(tag_maps);
-  if (!names.empty()) request.reservation = index.reserve(64u << 10, living_owner);
-  if (!names.empty() && !request.reservation) return;  // no room, says the damage
-  index.publish(request);
-}
-
 // Moves the first block that lies in memory.
 void spill(Index& index) {
   std::vector<Index::PlacedBlock> blocks = index.blocks_in_memory();
@@ -76,12 +63,34 @@ void spill(Index& index) {
 
 }  // namespace
 
+void put(Index& index, const std::string& partition, RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
+         std::vector<std::string> tag_maps) {
+  tq::PublishRequest request;
+  request.partition = partition;
+  request.rows = std::move(rows);
+  request.owner = living_owner;
+  request.fields = layouts(names, count);
+  request.tags = std::move(tag_maps);
+  if (!names.empty()) request.reservation = index.reserve(64u << 10, living_owner);
+  if (!names.empty() && !request.reservation) return;  // no room, says the damage
+  index.publish(request);
+}
+
 IndexFixture::IndexFixture() {
   Index::create(directory(), 4u << 20, payload_nbytes, 1u << 22, payload_nbytes);
   {
     const std::unique_ptr<Index> index = open();
     fill(*index);
   }
+  capture();
+}
+
+void IndexFixture::add(const std::function<void(Index&)>& more) {
+  more(*open());
+  capture();
+}
+
+void IndexFixture::capture() {
   struct stat status {};
   require(::stat((directory() + "/data.mdb").c_str(), &status) == 0, "the index is a file");
   data_nbytes_ = static_cast<std::uint64_t>(status.st_size);

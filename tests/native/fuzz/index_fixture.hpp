@@ -1,6 +1,7 @@
 // An index with something of everything in it, as bytes that can be put back before each input.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,8 @@ class IndexFixture {
  public:
   IndexFixture();
 
+  // More of what `restore` brings back. No index may be open.
+  void add(const std::function<void(tq::Index&)>& more);
   // The files as they were made. No index may be open.
   void restore() const;
   const std::string& directory() const { return directory_.path(); }
@@ -43,11 +46,16 @@ class IndexFixture {
 
  private:
   void fill(tq::Index& index);
+  void capture();
   ScratchDirectory directory_;
   std::string data_;
   std::string lock_;
   std::uint64_t data_nbytes_ = 0;
 };
+
+// A put of 64 KiB; none where the damage says that there is no room.
+void put(tq::Index& index, const std::string& partition, tq::RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
+         std::vector<std::string> tag_maps = {});
 
 // Every call of the index, on what the fixture made; which of those that write come first is `order`'s.
 void use_index(tq::Index& index, std::uint8_t order);

@@ -1,6 +1,7 @@
 // The records of the index by themselves: bytes in, a record or Error(corrupt) out, and what was read is written as it was.
 #include "core/index/bitmap.hpp"
 #include "core/index/claims.hpp"
+#include "core/index/flow_account.hpp"
 #include "core/index/records.hpp"
 #include "core/index/tag_map.hpp"
 #include "core/memory/layout.hpp"
@@ -11,7 +12,7 @@ namespace {
 using namespace tq_fuzz;
 using namespace tq::index;
 
-constexpr unsigned n_kinds = 7;
+constexpr unsigned n_kinds = 8;
 
 void run(std::string_view input) {
   Input in(input);
@@ -42,6 +43,12 @@ void run(std::string_view input) {
           require(rows.row >= end && rows.count > 0 && rows.count <= 1'000'000 - rows.row, "rows of a claim ascend and exist");
           end = rows.row + rows.count;
         }
+        return;
+      }
+      case 7: {
+        const FlowRecord record = FlowRecord::parse(bytes);
+        require(record.unconsumed >= 0 && record.first >= 0, "limits count what can be");
+        require(FlowRecord::parse(record.encode()).encode() == record.encode(), "an account is read as it was written");
         return;
       }
       default: {
@@ -78,8 +85,12 @@ std::vector<std::string> seeds() {
   bitmap.set(17);
   bitmap.set(4000);
   const Counters counters;
+  FlowRecord flow;
+  flow.limits = {1 << 20, 100, 3, {"learn", "judge"}, tq::WhenExceeded::shed};
+  flow.unconsumed = 7;
+  flow.newest = 5;
   const std::vector<std::string> records = {format.encode(),   std::string(counters.view()), partition.encode(),
-                                            std::string(block_bytes.view()), task.encode(),  claim.encode(), bitmap.encode()};
+                                            std::string(block_bytes.view()), task.encode(),  claim.encode(), bitmap.encode(), flow.encode()};
   std::vector<std::string> all;
   for (std::size_t i = 0; i < records.size(); ++i) all.push_back(std::string(1, static_cast<char>(i)) + records[i]);
   const std::string tags{"\x01\0\0\0\x01\0\0\0a\x01\0\0\0\x05", 14};

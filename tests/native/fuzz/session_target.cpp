@@ -43,18 +43,19 @@ class SessionFixture {
   SessionFixture() {
     {
       const auto fds = open_segments(O_RDWR | O_CREAT);
-      tq::Store::format(files(fds), {8 * mib, 4 * mib, 1 * mib});
+      tq::Store::format(files(fds), {8 * mib, 4 * mib, 1 * mib, 4 * mib});
       tq::Store store(files(fds));
       put(store, "p", {"a", "b", "c"}, 3, 65536);
       put(store, "p", {"d"}, 1, 512);
       put(store, "q", {"e"}, 1, 200'000);
+      require(store.spill(1) > 0, "something lies in the spill file");
       // A lease file as a killed process leaves it: the store's own, before it goes.
       resolved_ = store.resolve("p", by_key({"a"}), std::nullopt, true);
       lease_ = read_head(lease_path(store.owner()), 8192);
       lease_nbytes_ = std::filesystem::file_size(lease_path(store.owner()));
       resolved_.reset();
     }
-    for (const char* name : {"ctl", "tbl", "dat", "index/data.mdb", "index/lock.mdb"}) {
+    for (const char* name : {"ctl", "tbl", "dat", "spill", "index/data.mdb", "index/lock.mdb"}) {
       const std::string path = directory_.path() + "/" + name;
       files_.push_back({path, std::filesystem::file_size(path), read_head(path, 2 * mib)});
     }
@@ -79,11 +80,11 @@ class SessionFixture {
 
   std::vector<tq::FileDescriptor> open_segments(int flags) const {
     std::vector<tq::FileDescriptor> fds;
-    for (const char* name : {"ctl", "tbl", "dat"}) fds.push_back(open_file(directory_.path() + "/" + name, flags));
+    for (const char* name : {"ctl", "tbl", "dat", "spill"}) fds.push_back(open_file(directory_.path() + "/" + name, flags));
     return fds;
   }
   tq::SessionFiles files(const std::vector<tq::FileDescriptor>& fds) const {
-    return {directory_.path(), fds[0].get(), fds[1].get(), fds[2].get(), session_name};
+    return {directory_.path(), fds[0].get(), fds[1].get(), fds[2].get(), session_name, fds[3].get()};
   }
 
   // As it was made, with two lease files of others: number 100's process is dead, number 101's lives while this descriptor does.
@@ -141,7 +142,8 @@ const std::vector<Range> control_ranges = {
     {offsetof(ControlLayout, stripes), offsetof(ControlLayout, stripes) + 256},
     {offsetof(ControlLayout, methods), offsetof(ControlLayout, methods) + 512}};
 const std::vector<Range> table_ranges = {{0, 64}, {128, 128 + 128}};
-const std::vector<Range> payload_ranges = {{0, 64}, {128, 384}, {65536, 65536 + 64}};
+const std::vector<Range> payload_ranges = {{0, 64}, {128, 384}, {65536, 65536 + 64}, {448, 640}};
+const std::vector<Range> spill_ranges = {{0, sizeof(tq::layout::SpillLayout)}, {65536, 65536 + 64}};
 const std::vector<Range> lease_ranges = {
     {0, 192}, {4096, 4096 + 64}, {tq::layout::lease_times_offset, tq::layout::lease_times_offset + 64}};
 
@@ -187,6 +189,7 @@ void use(tq::Store& store) {
   typed("reclaim", [&] { store.reclaim(); });
   typed("populate", [&] { store.populate(256 << 10); });
   typed("make_huge", [&] { store.make_huge(2 * mib); });
+  typed("spill", [&] { store.spill(100'000); });
   typed("trim", [&] { store.trim(); });
   typed("wait", [&] { store.wait_word("p", store.wake_word("p") + 1, 0.001); });
   typed("task lock", [&] { store.lock_task("p", "t", 0.01, nullptr); });
@@ -199,10 +202,11 @@ void run(std::string_view input) {
   const tq::FileDescriptor living = made.restore();
   Input in(input);
   for (int edits = 0; edits < 8 && !in.empty(); ++edits) {
-    switch (in.number<std::uint8_t>() % 5) {
+    switch (in.number<std::uint8_t>() % 6) {
       case 0: edit_file(made.segment("ctl"), control_ranges, in); break;
       case 1: edit_file(made.segment("tbl"), table_ranges, in); break;
       case 2: edit_file(made.segment("dat"), payload_ranges, in); break;
+      case 5: edit_file(made.segment("spill"), spill_ranges, in); break;
       case 3: edit_file(made.lease_path(SessionFixture::dead), lease_ranges, in); break;
       default: edit_file(made.lease_path(SessionFixture::alive), lease_ranges, in); break;
     }
@@ -215,7 +219,7 @@ void run(std::string_view input) {
 
 std::vector<std::string> seeds() {
   std::vector<std::string> all = {{}};
-  for (std::uint8_t file = 0; file < 5; ++file) {
+  for (std::uint8_t file = 0; file < 6; ++file) {
     all.push_back(InputWriter().number(file).number(std::uint8_t{0}).number(std::uint8_t{4}).number(std::uint8_t{0}).number(std::uint16_t{100}).bytes());
     for (std::uint16_t range = 0; range < 4; ++range) {
       for (std::uint16_t at = 0; at < 64; at = static_cast<std::uint16_t>(at + 8)) {

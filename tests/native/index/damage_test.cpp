@@ -151,6 +151,38 @@ TEST_CASE("tags that are none are the index's fault, and a caller's are the call
   CHECK(error_of([] { tq::merge_tag_maps(tag_map({{"a", "1"}}), "x"); }).code == ErrorCode::invalid);
 }
 
+TEST_CASE("a counter that forgot rows, partitions and fields gives none of them out again") {
+  const auto counted_back = [](auto change) {
+    return [change](tq::index::WriteTxn& txn) { change(txn.counters); };
+  };
+  const auto damaged = [&](auto change) { return DamagedSession(counted_back(change)); };
+  {
+    DamagedSession session = damaged([](tq::index::Counters& counters) { counters.next_row = 1; });
+    Index& index = *session.reopened;
+    // Keys of rows beyond the counter, found by whatever call; one of them and a new key would be one row.
+    corrupt([&] { put(index, "p", by_key({"b", "new"}), {"x"}); });
+    corrupt([&] { index.find_keys("p", {"b"}, nullptr); });
+    corrupt([&] { index.resolve("p", by_key({"c"}), std::nullopt); });
+    corrupt([&] { index.clear_rows("p", by_key({"a", "b"})); });
+    // Rows that exist are not written over, whether they are at the counter or behind it.
+    corrupt([&] { put(index, "p", fresh(1), {"x"}); });
+    corrupt([&] { put(index, "p", by_key({"new"}), {"x"}); });
+  }
+  {
+    DamagedSession session = damaged([](tq::index::Counters& counters) { counters.next_row = 0; });
+    corrupt([&] { put(*session.reopened, "p", by_key({"a", "new"}), {"x"}); });
+    corrupt([&] { put(*session.reopened, "p", fresh(2), {"x"}); });
+  }
+  {
+    DamagedSession session = damaged([](tq::index::Counters& counters) { counters.next_partition = 1; });
+    corrupt([&] { put(*session.reopened, "another", fresh(2), {"x"}); });
+  }
+  {
+    DamagedSession session = damaged([](tq::index::Counters& counters) { counters.next_field = 1; });
+    corrupt([&] { put(*session.reopened, "p", fresh(2), {"another"}); });
+  }
+}
+
 TEST_CASE("a slot that the session never had") {
   DamagedSession session([](tq::index::WriteTxn& txn) { txn.put(Key(Table::free_slots).u32(0x00ffffff), {}); });
   // The lowest free slot is taken first: all others before it.
