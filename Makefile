@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-timing bench bench-quick soak soak-hours fuzz lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-alone bench bench-quick soak soak-hours fuzz lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -90,12 +90,12 @@ examples: setup
 # what is left, at a lower priority.
 test: lint verl
 	@$(MAKE) --no-print-directory -j3 --output-sync=target test-native test-ray test-others
-	@$(MAKE) --no-print-directory test-timing
+	@$(MAKE) --no-print-directory test-alone
 
 test-python: test-ray test-others
 
 # What mostly works on Ray clusters, and the rest: about the same time each.
-PYTEST := $(BIN)/python -m pytest -q -m "not soak and not timing" --durations=10
+PYTEST := $(BIN)/python -m pytest -q -m "not soak and not timing and not alone" --durations=10
 ON_RAY := tests/contract tests/e2e
 test-ray: dev verl
 	$(PYTEST) $(ON_RAY)
@@ -103,8 +103,9 @@ test-ray: dev verl
 test-others: dev
 	$(PYTEST) tests $(ON_RAY:%=--ignore=%)
 
-test-timing: dev
-	$(BIN)/python -m pytest tests -q -m timing
+# What measures, and what needs a dead session to stay: the next one that starts anywhere on this machine removes it.
+test-alone: dev
+	$(BIN)/python -m pytest tests -q -m "(timing or alone) and not soak" --durations=10
 
 SANITIZERS := address thread
 test-native: $(STAMPS)/headers $(STAMPS)/python

@@ -49,6 +49,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("number", "leaves"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_how_a_creator_ends(number: signal.Signals, leaves: bool) -> None:
     name = new_session_name()

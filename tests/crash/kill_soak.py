@@ -17,7 +17,7 @@ import transferqueue as tq
 from tests.crash.kill_roles import POINTS, play
 from tests.crash.ledger import GROUP_ROWS, GROUPS, PRODUCERS, Ledger, clears, keys_of
 from tests.support.nursery import Child, Nursery
-from tests.support.sessions import janitors, left_behind, wait_for
+from tests.support.sessions import janitors, wait_for, wait_until_gone
 from tests.support.space import is_settled
 from transferqueue.storage.cleaning import remove_dead_sessions
 
@@ -188,7 +188,7 @@ class KillSoak:
 
     def expect_files(self, directory: Path) -> None:
         remove_dead_sessions()
-        assert left_behind(f"{self.session.name}-own") == []
+        wait_until_gone(f"{self.session.name}-own")
         names = [str(path) for path in directory.rglob("*") if path.suffix != ".lease"]
         names += [name for name in os.listdir("/dev/shm") if self.session.name in name]
         # Locks of the service and the janitor come with the first of them.

@@ -13,7 +13,7 @@ import pytest
 import transferqueue as tq
 from tests.crash import adopters
 from tests.support.nursery import Child, Nursery
-from tests.support.sessions import left_behind, wait_for
+from tests.support.sessions import left_behind, wait_for, wait_until_gone
 from tests.support.space import is_settled
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue.storage.cleaning import remove_dead_sessions
@@ -66,6 +66,7 @@ def everything_is_there(name: str, *, creator: bool) -> None:
         session.close()
 
 
+@pytest.mark.alone
 def test_adopters_that_die_at_it(nursery: Nursery) -> None:
     """One after the other, and then one that gets through."""
     name = dead_session(nursery)
@@ -80,6 +81,7 @@ def test_adopters_that_die_at_it(nursery: Nursery) -> None:
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_adopters_that_die_at_any_step(nursery: Nursery) -> None:
     name = dead_session(nursery)
     step = 0
@@ -91,6 +93,7 @@ def test_adopters_that_die_at_any_step(nursery: Nursery) -> None:
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_four_at_once_and_one_is_the_creator(nursery: Nursery) -> None:
     name = dead_session(nursery)
     children = [nursery.start(adopters.adopt, name, None) for _ in range(4)]
@@ -103,6 +106,7 @@ def test_four_at_once_and_one_is_the_creator(nursery: Nursery) -> None:
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_without_adopting_it_starts_empty(nursery: Nursery) -> None:
     name = dead_session(nursery)
     session = tq.init(session=name, adopt=False, **{"storage.size": "8MiB"})
@@ -152,4 +156,4 @@ def test_a_service_that_is_killed_and_started_again(nursery: Nursery) -> None:
     finally:
         tq.close()
     remove_dead_sessions()
-    assert left_behind(name) == []
+    wait_until_gone(name)

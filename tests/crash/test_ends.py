@@ -14,7 +14,7 @@ import pytest
 
 from tests.crash.ends import CLEAN_ENDS, ENDS
 from tests.support.nursery import ROOT
-from tests.support.sessions import left_behind, wait_for
+from tests.support.sessions import left_behind, wait_for, wait_until_gone
 from transferqueue.storage.cleaning import Left, clean
 from transferqueue.storage.names import new_session_name
 
@@ -97,7 +97,7 @@ def test_when_all_have_ended_nothing_stays_that_cleaning_does_not_remove(
         assert {removed.what for removed in done.removed if name in removed.what} <= {f"session {name}"}
         assert not [removed for removed in done.removed if kept in removed.what]
         assert left_behind(kept) == files
-        assert left_behind(name) == []
+        wait_until_gone(name)
     assert not list(tmp_path.iterdir())
     programs.end(keeper)
     assert left_behind(kept) == []

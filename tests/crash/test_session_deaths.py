@@ -13,7 +13,7 @@ import pytest
 import transferqueue as tq
 from tests.crash import session_victims
 from tests.support.nursery import Child, Nursery
-from tests.support.sessions import left_behind
+from tests.support.sessions import left_behind, wait_for, wait_until_gone
 from tests.support.versioned_rows import versions_of
 from transferqueue.cli import main
 from transferqueue.storage.cleaning import remove_dead_sessions
@@ -38,7 +38,10 @@ def forget_temporary(pid: int) -> None:
         if entry.startswith((f".tq-new-{os.getuid()}-{pid}-", f".tq-gone-{os.getuid()}-{pid}-")):
             os.utime(f"/dev/shm/{entry}", times=(time.time() - 120, time.time() - 120))
     remove_dead_sessions()
-    assert not [entry for entry in os.listdir("/dev/shm") if f"-{os.getuid()}-{pid}-" in entry]
+    wait_for(
+        lambda: not [entry for entry in os.listdir("/dev/shm") if f"-{os.getuid()}-{pid}-" in entry],
+        what="the removal of what it was making",
+    )
 
 
 def usable(nursery: Nursery, name: str, creator: bool) -> None:
@@ -64,7 +67,7 @@ def test_creation_at_any_step(nursery: Nursery, directory: str | None) -> None:
         child.wait()
         if step % 2:
             remove_dead_sessions()
-            assert left_behind(name) == [], step
+            wait_until_gone(name)
         else:
             usable(nursery, name, creator=True)
         forget_temporary(child.pid)
@@ -100,7 +103,7 @@ def test_the_end_of_a_session_at_any_step(nursery: Nursery) -> None:
         assert left_behind(name) == [] or (answer == "ended" and not through), step
         remove_dead_sessions()  # what the creator was removing when it died
         forget_temporary(creator.pid)
-        assert left_behind(name) == [], step
+        wait_until_gone(name)
         if through:
             break
     assert 5 < step < 199
@@ -125,6 +128,7 @@ def test_the_removal_by_the_last_one_at_any_step(nursery: Nursery) -> None:
     assert 5 < step < 199
 
 
+@pytest.mark.alone
 def test_the_removal_of_a_dead_session_at_any_step(nursery: Nursery, directory: str | None) -> None:
     for step in range(200):
         name = new_session_name()
@@ -144,6 +148,7 @@ def test_the_removal_of_a_dead_session_at_any_step(nursery: Nursery, directory: 
     assert 5 < step < 199
 
 
+@pytest.mark.alone
 def test_everybody_killed_and_the_session_taken_over_with_every_row(nursery: Nursery) -> None:
     name = new_session_name()
     joined = members(nursery, name)
@@ -162,6 +167,7 @@ def test_everybody_killed_and_the_session_taken_over_with_every_row(nursery: Nur
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_everybody_killed_and_the_session_removed_by_another_init(nursery: Nursery) -> None:
     name = new_session_name()
     joined = members(nursery, name)
@@ -173,6 +179,7 @@ def test_everybody_killed_and_the_session_removed_by_another_init(nursery: Nurse
         assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_everybody_killed_and_the_session_removed_by_tq_clean(
     nursery: Nursery, directory: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

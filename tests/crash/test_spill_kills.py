@@ -148,6 +148,7 @@ def test_a_thousand_deaths_at_named_points(world: World) -> None:
         test_death_in_a_move(world, point, point in AFTER)
 
 
+@pytest.mark.alone
 def test_the_file_goes_when_everybody_was_killed(nursery: Nursery, tmp_path: Path) -> None:
     alone = nursery.start(lone_session, str(tmp_path))
     name = alone.receive()

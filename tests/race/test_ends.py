@@ -13,7 +13,7 @@ import transferqueue as tq
 from tests.race import deeds
 from tests.race.paused import Call
 from tests.support.endings import End, run_to_the_end
-from tests.support.sessions import Forked, embedded, in_child, left_behind, wait_for
+from tests.support.sessions import Forked, embedded, in_child, left_behind, wait_for, wait_until_gone
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue.storage.cleaning import remove_dead_sessions
 from transferqueue.storage.names import new_session_name
@@ -248,6 +248,7 @@ def check(name: str, end: End) -> None:
         wait_for(lambda: left_behind(session) == [], what="the end of the child")
     if name == "os._exit":
         remove_dead_sessions()  # as the next session of this user does
+        wait_until_gone(session)
     assert left_behind(session) == []
 
 

@@ -27,6 +27,12 @@ def left_behind(name: str) -> list[str]:
     return [entry for entry in os.listdir("/dev/shm") if name in entry]
 
 
+def wait_until_gone(name: str) -> None:
+    """For the removal of a dead session: of several that clean up at once, as tests beside this one do whenever they
+    start a session, one removes it, and the others do not wait for that."""
+    wait_for(lambda: not left_behind(name), what=f"the removal of session {name}")
+
+
 def janitors(name: str) -> list[int]:
     """Pids of the janitor processes of a session."""
     found = []

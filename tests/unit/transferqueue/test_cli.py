@@ -13,7 +13,17 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
-from tests.support.sessions import SIZE, Forked, embedded, left_behind, served, start_service, stop, wait_for
+from tests.support.sessions import (
+    SIZE,
+    Forked,
+    embedded,
+    left_behind,
+    served,
+    start_service,
+    stop,
+    wait_for,
+    wait_until_gone,
+)
 from transferqueue.cli import main
 from transferqueue.storage.names import new_session_name
 
@@ -31,6 +41,7 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return {line.split("\t")[0]: line.split("\t")[1:] for line in text.splitlines() if "\t" in line}
 
 
+@pytest.mark.alone
 def test_ls_tells_live_sessions_from_dead_ones_and_clean_removes_these(capsys: Any) -> None:
     def die(connection: Any) -> None:
         tq.init(session=connection.recv(), **{"storage.size": SIZE})
@@ -103,6 +114,7 @@ def test_help_explains_the_sizes_and_defaults(capsys: Any) -> None:
     assert "retired_bytes: of no row any more" in (tq.Stats.__doc__ or "")
 
 
+@pytest.mark.alone
 def test_looking_at_a_dead_session_does_not_remove_it(capsys: Any) -> None:
     name = new_session_name()
     stop(start_service(name), signal.SIGKILL)
@@ -208,5 +220,7 @@ def test_eight_services_at_once_with_stale_sessions_around() -> None:
     finally:
         printed = [stop(process) for process in processes]
     assert [process.returncode for process in processes] == [0] * 8, printed
-    for name in stale + names:
+    for name in names:
         assert left_behind(name) == []
+    for name in stale:
+        wait_until_gone(name)

@@ -91,6 +91,7 @@ def test_a_joiner_tells_its_own_choice_from_the_sessions() -> None:
             session.close()
 
 
+@pytest.mark.alone
 def test_an_adopted_session_says_so(capsys: Any) -> None:
     def make(connection: Any) -> None:
         tq.init(session=connection.recv(), **{"storage.size": SIZE})

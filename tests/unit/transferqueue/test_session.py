@@ -276,6 +276,7 @@ def test_creators_that_merely_exit() -> None:
     assert left_behind(names[0]) == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("adopt", [True, False])
 def test_a_dead_session_is_taken_over_with_its_rows_or_started_empty(adopt: bool) -> None:
     name = new_session_name()
@@ -290,6 +291,7 @@ def test_a_dead_session_is_taken_over_with_its_rows_or_started_empty(adopt: bool
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_a_dead_session_is_removed_by_the_next_init() -> None:
     name = new_session_name()
     creator = start_creator(name)

@@ -20,14 +20,8 @@ from transferqueue.storage.names import SessionPaths, new_session_name, temporar
 from transferqueue.storage.segments import create_segments
 from transferqueue.storage.session_lock import SessionLock
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("names_of_our_own")]
 SHM = Path("/dev/shm")
-
-
-@pytest.fixture(autouse=True)
-def names_of_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Which other tests, that clean up at the same time, do not take for theirs. After `tmp_path`, which asks, too."""
-    monkeypatch.setattr(os, "getuid", lambda: 7_000_000 + os.getpid())
 
 
 def make(payload_directory: str | None = None) -> tuple[SessionPaths, SessionLock]:

@@ -23,8 +23,11 @@ from transferqueue.storage.session_lock import SessionLock
 SHM = Path("/dev/shm")
 
 
+pytestmark = pytest.mark.usefixtures("names_of_our_own")
+
+
 @pytest.fixture
-def paths() -> Iterator[SessionPaths]:
+def paths(names_of_our_own: None) -> Iterator[SessionPaths]:
     found = SessionPaths.of(new_session_name())
     yield found
     session_dir.remove_session(found)
@@ -190,7 +193,8 @@ def test_of_two_that_leave_at_once_one_finds_itself_alone(paths: SessionPaths) -
 
 
 CLAIM = """
-import sys
+import os, sys
+os.getuid = lambda: int(sys.argv[2])
 from transferqueue.storage import cleaning, session_dir
 from transferqueue.storage.names import SessionPaths
 lock = session_dir.claim_directory(SessionPaths.of(sys.argv[1]))
@@ -203,7 +207,10 @@ sys.stdin.readline()
 def test_eight_processes_claim_one_name_and_one_gets_it_while_others_clean(paths: SessionPaths) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", CLAIM, paths.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CLAIM, paths.name, str(os.getuid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(8)
     ]

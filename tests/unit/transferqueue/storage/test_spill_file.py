@@ -111,6 +111,7 @@ def test_the_last_one_out_removes_it(tmp_path: Path, how: str) -> None:
     assert left_behind(name) == []
 
 
+@pytest.mark.alone
 def test_a_session_whose_processes_died_is_taken_over_with_its_spilled_rows(tmp_path: Path) -> None:
     creator = Forked(leaving)
     creator.say(str(tmp_path))
@@ -124,6 +125,7 @@ def test_a_session_whose_processes_died_is_taken_over_with_its_spilled_rows(tmp_
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.alone
 def test_clean_removes_that_of_a_killed_session_and_only_it(tmp_path: Path) -> None:
     creator = Forked(leaving)
     creator.say(str(tmp_path))
