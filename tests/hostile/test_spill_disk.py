@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
+import errno
+import resource
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import pytest
+import torch
+from tensordict import TensorDict
+
+from tests.support.quiet import without_service
+from tests.support.sessions import embedded
 from tests.support.small_file_systems import run_with_small
+from tests.support.space import is_settled
+from transferqueue import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -98,3 +111,57 @@ def test_a_disk_of_16_mib() -> None:
         "room True",
         "left [] []",
     ]
+
+
+MIB = 1 << 20
+HEADER = 64 << 10  # what stands before the blocks in the file
+
+
+@contextlib.contextmanager
+def files_end_at(nbytes: int) -> Iterator[None]:
+    """Whatever this process writes beyond it fails, as on a disk with a bad end."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def rows(value: int, count: int = 1) -> TensorDict:
+    return TensorDict({"x": torch.full((count, MIB), value, dtype=torch.uint8)}, [count])
+
+
+def put_all(client: TransferQueueClient, values: Sequence[int]) -> None:
+    for value in values:
+        client.put(rows(value, 3), partition_id="q", timeout=0)
+
+
+def test_a_disk_that_fails_amid_a_move(tmp_path: Path) -> None:
+    """The put that needed the room gets the disk's error; no row is lost, and nothing of the move is left."""
+    options = {"storage.size": 8 * MIB, "spill.dir": str(tmp_path), "spill.size": 16 * MIB, "spill.keep_free": 0}
+    with embedded(**options) as session, without_service(session):
+        client, store = session.client, session.client._store
+        metas = [client.put(rows(value), partition_id="p", timeout=0) for value in range(7)]
+
+        def all_there() -> bool:
+            return all(bool((client.get_data(meta)["x"] == value).all()) for value, meta in enumerate(metas))
+
+        # In the middle of the fourth block: of a move of three by three, the second fails half-way.
+        with files_end_at(HEADER + 4 * MIB + MIB // 2):
+            with pytest.raises(OSError) as caught:
+                put_all(client, (100, 101))
+            assert caught.value.errno == errno.EFBIG
+            assert all_there()
+            assert is_settled(store)
+            store.check()
+            # What needs no disk goes on.
+            client.clear_samples(metas.pop())
+            metas.append(client.put(rows(len(metas)), partition_id="p", timeout=0))
+        client.put(rows(102, 3), partition_id="q", timeout=0)
+        assert client.stats().spilled_bytes > 0
+        assert all_there()
+        store.check()
+    assert list(tmp_path.iterdir()) == []

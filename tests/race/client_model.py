@@ -307,7 +307,7 @@ class ClientModel(RuleBasedStateMachine):
         for row in rows:
             row.tags["u"] = value
 
-    @rule(hand=any_hand, what=st.sampled_from(["reclaim", "reap", "trim", "spill"]))
+    @rule(hand=any_hand, what=st.sampled_from(["reclaim", "reap", "trim", "spill", "compact"]))
     def keep_house(self, hand: int, what: str) -> None:
         self._do(hand, "keep_house", what)
 

@@ -15,6 +15,7 @@ from tensordict import TensorDict
 
 import transferqueue as tq
 from tests.race.model_rows import WIDTH, Expected, batch_of, column, compare
+from tests.support.compaction import compact
 from tests.support.nursery import Child, Nursery
 from transferqueue import BatchMeta, Claim, TransferQueueClient, _native
 
@@ -140,6 +141,8 @@ class Hand:
         store = self.client._store
         if what == "spill":
             store.spill(1 << 20)  # nothing where the session has no spill file
+        elif what == "compact":
+            compact(self.client)
         else:
             getattr(store, what)()
 

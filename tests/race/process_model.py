@@ -26,7 +26,7 @@ PUT_POINTS = {
     "retire.after_commit": True,
     "retire.before_scan": True,
 }
-DEATHS = ["idle", "in put", "in clear", "overwriting", "coalescing", "spilling"]
+DEATHS = ["idle", "in put", "in clear", "overwriting", "coalescing", "spilling", "compacting"]
 CLEAR_POINTS = {"index.before_commit": False, "retire.after_commit": True, "retire.after_word": True}
 
 
@@ -77,7 +77,7 @@ class ProcessModel(ClientModel):
             self._die_in_put(hand, data)
         elif how == "in clear" and full:
             self._die_in_clear(hand, data)
-        elif how in ("overwriting", "coalescing", "spilling") and full:
+        elif how in ("overwriting", "coalescing", "spilling", "compacting") and full:
             self._die_at_some_moment(hand, data, how)
         else:
             self.hands[hand % HANDS].kill()
@@ -126,7 +126,7 @@ class ProcessModel(ClientModel):
             common = sorted(set.intersection(*(set(row.versions) for row in rows)))
             worker.begin("coalesce", partition, indexes, common or FIELDS[:1])
         else:
-            worker.begin("keep_house", "spill")
+            worker.begin("keep_house", {"spilling": "spill", "compacting": "compact"}[how])
         time.sleep(data.draw(st.floats(0, 4)) / 1000)
         worker.kill()
         self._replace(hand)
