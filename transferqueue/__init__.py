@@ -245,6 +245,12 @@ if TYPE_CHECKING:
         LimitTimeoutError as LimitTimeoutError,
     )
     from transferqueue.errors import (
+        NodeAccessError as NodeAccessError,
+    )
+    from transferqueue.errors import (
+        NodeUnreachableError as NodeUnreachableError,
+    )
+    from transferqueue.errors import (
         PartitionNotFoundError as PartitionNotFoundError,
     )
     from transferqueue.errors import (
@@ -390,10 +396,9 @@ _MODULE_OF = {
         "transferqueue.endpoints": "get_metrics_endpoint",
         "transferqueue.errors": (
             "ClosedError CorruptCheckpointError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
-            "LayoutMismatchError LimitExceededError LimitTimeoutError PartitionNotFoundError PickleNotAllowedError "
-            "RowDecodeError "
-            "SchemaMismatchError SessionNotFoundError StaleMetadataError StorageFullError TransferQueueError "
-            "TransferTimeoutError UntrustedFileError"
+            "LayoutMismatchError LimitExceededError LimitTimeoutError NodeAccessError NodeUnreachableError "
+            "PartitionNotFoundError PickleNotAllowedError RowDecodeError SchemaMismatchError SessionNotFoundError "
+            "StaleMetadataError StorageFullError TransferQueueError TransferTimeoutError UntrustedFileError"
         ),
         "transferqueue.kv": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "

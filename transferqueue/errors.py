@@ -171,6 +171,21 @@ class TransferTimeoutError(TransferQueueError, TimeoutError):
     holder_pid: int | None
 
 
+class NodeUnreachableError(TransferTimeoutError):
+    """Another node did not answer until the deadline: `node`, and in `cause` what the last attempt met."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {**TransferTimeoutError._declared, "node": None, "cause": None}
+    node: str | None
+    cause: str | None
+
+
+class NodeAccessError(TransferQueueError, PermissionError):
+    """Another node refused this one: its token or certificate is of another cluster, or missing: `node`."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"node": None}
+    node: str | None
+
+
 class StorageFullError(TransferQueueError, MemoryError):
     """No room for what was asked: `resource` ("payload", "index", "block table", "lease file", or "session" for one
     that is being made) and the sizes in bytes.

@@ -17,8 +17,15 @@ def run_program(
     It is not started in the folder that we happen to be in: ``-m`` puts that first on the path, and in /tmp the next
     import may find anybody's module. What `PYTHONPATH` names relative to it is still found.
     """
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments], env=program_environment(env), cwd="/", check=False, **options
+    )
+
+
+def program_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` for a program that is started in another folder: what `PYTHONPATH` names is absolute."""
     entries = [os.path.abspath(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     environment = {key: value for key, value in env.items() if key != "PYTHONPATH"}
     if entries:
         environment["PYTHONPATH"] = os.pathsep.join(entries)
-    return subprocess.run([sys.executable, "-m", module, *arguments], env=environment, cwd="/", check=False, **options)
+    return environment

@@ -28,7 +28,7 @@ DATA_PLANE_LAYERS = (
         "text_table",
     ),
     ("codec", "samplers", "storage"),
-    ("service", "allocation", "claims", "waiting", "checkpoint", "metrics"),
+    ("service", "allocation", "claims", "waiting", "checkpoint", "metrics", "nodes"),
     ("client", "aio"),
     ("session", "cluster"),
     ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli", "config_report", "endpoints"),

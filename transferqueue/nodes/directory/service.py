@@ -1,0 +1,112 @@
+"""The directory as handlers of a server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
+
+from transferqueue.nodes.directory.state import DirectoryState
+from transferqueue.nodes.rpc_server import Call
+
+LOST_AFTER_S = 10.0
+
+
+class DirectoryService:
+    """To be served by any `RpcServer`: ``handlers={**DirectoryService().handlers(), ...}``.
+
+    Args:
+        lost_after_s: see `DirectoryState`.
+        settle_s: how long a directory that was started anew waits for agents before it says that a partition has no
+            home. Agents should send heartbeats at least twice as often.
+    """
+
+    def __init__(
+        self,
+        *,
+        lost_after_s: float = LOST_AFTER_S,
+        settle_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._guard = threading.Condition()
+        self._state = DirectoryState(lost_after_s, clock(), settle_s)
+
+    def handlers(self) -> Mapping[str, Callable[[Call], Any]]:
+        """Method -> handler; all names begin with ``directory.``"""
+        return {
+            "directory.join": self._join,
+            "directory.heartbeat": self._heartbeat,
+            "directory.nodes": self._nodes,
+            "directory.home_of": self._home_of,
+            "directory.place": self._place,
+            "directory.move": self._move,
+            "directory.forget": self._forget,
+            "directory.partitions": self._partitions,
+            "directory.mark_lost": self._mark_lost,
+        }
+
+    def mark_lost(self, ordinal: int) -> bool:
+        """As a call does: for whoever hosts the directory and hears of a node's end (Ray)."""
+        with self._guard:
+            return self._state.mark_lost(ordinal)
+
+    def _join(self, call: Call) -> list[Any]:
+        args = call.args
+        with self._guard:
+            joined = self._state.join(
+                str(args["node_id"]),
+                str(args["session"]),
+                str(args["host"]),
+                int(args["port"]),
+                self._clock(),
+                ordinal=args.get("ordinal"),
+                partitions=[str(name) for name in args.get("partitions", ())],
+            )
+            self._guard.notify_all()
+        return list(astuple(joined))
+
+    def _heartbeat(self, call: Call) -> bool:
+        with self._guard:
+            return self._state.heartbeat(call.args["ordinal"], call.args["incarnation"], self._clock())
+
+    def _nodes(self, call: Call) -> list[Any]:
+        """[version, places]; the places are None when the caller has that version."""
+        with self._guard:
+            places = self._state.nodes(self._clock())
+            version = self._state.version
+        known = call.args.get("version") == version
+        return [version, None if known else [list(astuple(place)) for place in places]]
+
+    def _home_of(self, call: Call) -> int | None:
+        partition, create_at = str(call.args["partition"]), call.args.get("create_at")
+        until_s = time.monotonic() + (60.0 if call.left_s is None else call.left_s)
+        with self._guard:
+            while (home := self._state.home_of(partition)) is None and not self._state.settled(self._clock()):
+                if call.stopping.is_set() or time.monotonic() >= until_s:
+                    break
+                self._guard.wait(0.1)
+            if home is None and self._state.settled(self._clock()):
+                home = self._state.home_of(partition, create_at)
+            return home
+
+    def _place(self, call: Call) -> int:
+        with self._guard:
+            return self._state.place(str(call.args["partition"]), int(call.args["ordinal"]))
+
+    def _move(self, call: Call) -> None:
+        with self._guard:
+            self._state.move(str(call.args["partition"]), int(call.args["ordinal"]))
+
+    def _forget(self, call: Call) -> bool:
+        with self._guard:
+            return self._state.forget(str(call.args["partition"]), call.args.get("ordinal"))
+
+    def _partitions(self, call: Call) -> dict[str, int]:
+        with self._guard:
+            return self._state.partitions()
+
+    def _mark_lost(self, call: Call) -> bool:
+        return self.mark_lost(int(call.args["ordinal"]))

@@ -1,0 +1,162 @@
+"""What the directory knows. No clock, no network and no lock of its own: whoever serves it brings them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from transferqueue.nodes.place import NodePlace
+
+MAX_NODES = 1 << 13
+"""Ordinals begin the rows of a node: they have 13 bits of a global index."""
+SETTLE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a node is told when it joins.
+
+    Attributes:
+        ordinal, incarnation: its own, from now on.
+        not_home: partitions that it said to be home of, and another node is.
+    """
+
+    ordinal: int
+    incarnation: int
+    not_home: tuple[str, ...] = ()
+
+
+class DirectoryState:
+    """Nodes and homes. Times are seconds on any clock that only goes forward.
+
+    It is kept nowhere else. A directory that starts anew is told everything by the agents, whose next heartbeat finds
+    that they are unknown: they join again with their ordinals and the partitions that they are home of. Until they had
+    time for that (`settled`), nobody can say that a partition has no home.
+
+    Args:
+        lost_after_s: a node without a heartbeat for longer is lost.
+        settle_s: how long agents are waited for after a start in which somebody *re*joined.
+    """
+
+    def __init__(self, lost_after_s: float, now_s: float, settle_s: float | None = None) -> None:
+        self.lost_after_s = lost_after_s
+        self._settle_s = SETTLE_S if settle_s is None else settle_s
+        self._began_s = now_s
+        self._nodes: dict[int, NodePlace] = {}
+        self._heard_s: dict[int, float] = {}
+        self._homes: dict[str, int] = {}
+        self._returning = False
+        self.version = secrets.randbits(48)
+        """Changes whenever `nodes` does."""
+
+    def join(
+        self,
+        node_id: str,
+        session: str,
+        host: str,
+        port: int,
+        now_s: float,
+        *,
+        ordinal: int | None = None,
+        partitions: Iterable[str] = (),
+    ) -> Joined:
+        """A node is here, or again. `ordinal`: the one it had; None: the first unused, or what this `node_id` had.
+
+        Raises:
+            ValueError: the ordinal is another living node's, or there are `MAX_NODES` already.
+        """
+        known = next((place for place in self._nodes.values() if place.node_id == node_id), None)
+        if ordinal is None:
+            ordinal = max(self._nodes, default=-1) + 1 if known is None else known.ordinal
+        if not 0 <= ordinal < MAX_NODES:
+            raise ValueError(f"a cluster has at most {MAX_NODES} nodes, each of a number of its own; not {ordinal}")
+        before = self._nodes.get(ordinal)
+        if before is not None and before.node_id != node_id:
+            raise ValueError(f"{before} has that ordinal; {node_id!r} at {host}:{port} cannot have it, too")
+        if known is not None and known.ordinal != ordinal:
+            raise ValueError(f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too")
+        incarnation = 1 if before is None else before.incarnation + 1
+        self._returning |= before is None and bool(ordinal or tuple(partitions))
+        self._nodes[ordinal] = NodePlace(ordinal, host, port, session, node_id, True, incarnation)
+        self._heard_s[ordinal] = now_s
+        self.version += 1
+        not_home = tuple(name for name in partitions if self._homes.setdefault(name, ordinal) != ordinal)
+        return Joined(ordinal, incarnation, not_home)
+
+    def heartbeat(self, ordinal: int, incarnation: int, now_s: float) -> bool:
+        """False: the node is not known as that; it has to join (again)."""
+        place = self._nodes.get(ordinal)
+        if place is None or place.incarnation != incarnation:
+            return False
+        if not place.alive and self._heard_s[ordinal] < 0:
+            return False  # somebody said that it is dead: what lives there is to say so by joining
+        self._heard_s[ordinal] = now_s
+        if not place.alive:
+            self._nodes[ordinal] = replace(place, alive=True)
+            self.version += 1
+        return True
+
+    def nodes(self, now_s: float) -> list[NodePlace]:
+        """By ordinal, the lost ones included."""
+        self._look(now_s)
+        return [self._nodes[ordinal] for ordinal in sorted(self._nodes)]
+
+    def is_lost(self, ordinal: int, now_s: float) -> bool:
+        """Whether a node that was here is lost."""
+        self._look(now_s)
+        place = self._nodes.get(ordinal)
+        return place is not None and not place.alive
+
+    def mark_lost(self, ordinal: int) -> bool:
+        """Somebody who knows says that the node is dead. Whether it was not known."""
+        place = self._nodes.get(ordinal)
+        if place is None or not place.alive:
+            return False
+        self._nodes[ordinal] = replace(place, alive=False)
+        self._heard_s[ordinal] = -1.0
+        self.version += 1
+        return True
+
+    def settled(self, now_s: float) -> bool:
+        """Whether a partition that is not known has no home."""
+        return not self._returning or now_s - self._began_s >= self._settle_s
+
+    def home_of(self, partition: str, create_at: int | None = None) -> int | None:
+        """The ordinal of the home; when there is none, `create_at` is it from now on. Ask when `settled`."""
+        home = self._homes.get(partition)
+        if home is None and create_at is not None:
+            home = self.place(partition, create_at)
+        return home
+
+    def place(self, partition: str, ordinal: int) -> int:
+        """Makes the node the home of a partition that has none. Returns the home.
+
+        Raises:
+            ValueError: there is no such node.
+        """
+        if ordinal not in self._nodes:
+            raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
+        return self._homes.setdefault(partition, ordinal)
+
+    def move(self, partition: str, ordinal: int) -> None:
+        """Another home, whatever it was: for whoever moved the partition. ValueError: there is no such node."""
+        if ordinal not in self._nodes:
+            raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
+        self._homes[partition] = ordinal
+
+    def forget(self, partition: str, ordinal: int | None = None) -> bool:
+        """The partition has no home from now on; with `ordinal`, if that is it. Whether it had."""
+        if ordinal is not None and self._homes.get(partition) != ordinal:
+            return False
+        return self._homes.pop(partition, None) is not None
+
+    def partitions(self) -> dict[str, int]:
+        """Partition -> ordinal of its home, in the order in which they were placed."""
+        return dict(self._homes)
+
+    def _look(self, now_s: float) -> None:
+        for ordinal, place in list(self._nodes.items()):
+            if place.alive and now_s - self._heard_s[ordinal] > self.lost_after_s:
+                self._nodes[ordinal] = replace(place, alive=False)
+                self.version += 1
