@@ -45,15 +45,17 @@ class DirectoryClient:
         port: int,
         *,
         ordinal: int | None = None,
+        incarnation: int = 0,
         partitions: Iterable[str] = (),
         until_s: float | None = None,
     ) -> Joined:
         """Of an agent: see `DirectoryState.join`. Raises ValueError as that."""
-        args = {"node_id": node_id, "session": session, "host": host, "port": port, "ordinal": ordinal}
-        answer = self._call("directory.join", {**args, "partitions": list(partitions)}, until_s)
+        args: dict[str, Any] = {"node_id": node_id, "session": session, "host": host, "port": port, "ordinal": ordinal}
+        args.update(incarnation=incarnation, partitions=list(partitions))
+        answer = self._call("directory.join", args, until_s)
         match answer:
-            case [int() as number, int() as incarnation, tuple() | list() as not_home]:
-                return Joined(number, incarnation, tuple(not_home))
+            case [int() as number, int() as now, tuple() | list() as not_home]:
+                return Joined(number, now, tuple(not_home))
         raise _odd(answer)
 
     def heartbeat(self, ordinal: int, incarnation: int, *, until_s: float | None = None) -> bool:

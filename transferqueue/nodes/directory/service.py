@@ -63,6 +63,7 @@ class DirectoryService:
                 int(args["port"]),
                 self._clock(),
                 ordinal=args.get("ordinal"),
+                incarnation=int(args.get("incarnation", 0)),
                 partitions=[str(name) for name in args.get("partitions", ())],
             )
             self._guard.notify_all()

@@ -59,9 +59,15 @@ class DirectoryState:
         now_s: float,
         *,
         ordinal: int | None = None,
+        incarnation: int = 0,
         partitions: Iterable[str] = (),
     ) -> Joined:
-        """A node is here, or again. `ordinal`: the one it had; None: the first unused, or what this `node_id` had.
+        """A node is here, or again.
+
+        Args:
+            ordinal: the one it had, or must have; None: the first unused, or what this `node_id` had.
+            incarnation: the one it had; 0: it was not in the cluster before.
+            partitions: what it is home of.
 
         Raises:
             ValueError: the ordinal is another living node's, or there are `MAX_NODES` already.
@@ -76,8 +82,9 @@ class DirectoryState:
             raise ValueError(f"{before} has that ordinal; {node_id!r} at {host}:{port} cannot have it, too")
         if known is not None and known.ordinal != ordinal:
             raise ValueError(f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too")
-        incarnation = 1 if before is None else before.incarnation + 1
-        self._returning |= before is None and bool(ordinal or tuple(partitions))
+        # Who was in a cluster that this directory does not know is back after the directory was.
+        self._returning |= before is None and incarnation > 0
+        incarnation = max(incarnation, 0 if before is None else before.incarnation) + 1
         self._nodes[ordinal] = NodePlace(ordinal, host, port, session, node_id, True, incarnation)
         self._heard_s[ordinal] = now_s
         self.version += 1
