@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +88,14 @@ def check_setting(name: str, value: Any, where: str) -> Any:
         names = [] if _is_none(value) else value
         if isinstance(names, str):
             names = [part.strip() for part in names.split(",") if part.strip()]
-        if not all(isinstance(task, str) and task for task in names):
+        listed = isinstance(names, (Sequence, Set))
+        if not listed or not all(isinstance(task, str) and task for task in names):
             raise ValueError(f"{where} must be names of tasks, not {value!r}")
         return tuple(dict.fromkeys(names))
     if name == "when_exceeded":
-        if value not in WAYS:
+        if not isinstance(value, str) or value not in WAYS:
             raise ValueError(f"{where} must be one of {', '.join(WAYS)}; not {value!r}")
-        return str(value)
+        return value
     raise ValueError(f"{where}: there is no such setting; there are {', '.join(SETTINGS)}")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _UNITS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
+# What an int64 holds: sys.maxsize is how some write "any size".
+LARGEST_NBYTES = 2**63 - 1
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -25,9 +27,12 @@ def parse_size(value: Any, name: str = "size") -> int:
         match = _SIZE.fullmatch(value)
         if match is None or match.group(2).lower() not in _UNITS:
             raise ValueError(f"{name}: {value!r} is no size; write bytes or text such as '512MiB' or '4GiB'")
-        nbytes = int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+        number = float(match.group(1)) * _UNITS[match.group(2).lower()]
+        nbytes = LARGEST_NBYTES + 1 if number > LARGEST_NBYTES else int(number)
     if nbytes < 0:
         raise ValueError(f"{name} must not be negative: {value!r}")
+    if nbytes > LARGEST_NBYTES:
+        raise ValueError(f"{name}: {value!s:.40} is more than any machine has; at most 2**63 - 1 bytes")
     return nbytes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
@@ -122,6 +123,30 @@ Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
         (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=1.5), TypeError, "batch_size"),
         (lambda c: c.alloc({"x": ((2,), torch.int8)}, partition_id="p", batch_size=True), TypeError, "batch_size"),
         (lambda c: c.get_meta(["x"], 1 << 30, "p", mode="insert"), ValueError, "at most"),
+        (lambda c: c.alloc("x", partition_id="p"), TypeError, "alloc takes a dict"),
+        (lambda c: c.alloc(numbers(2), partition_id="p", batch_size=2), TypeError, "alloc takes a dict"),
+        # values of another kind than the argument's
+        (lambda c: c.get_data(c.kv_retrieve_meta(["a"], "p"), fields=5), TypeError, "fields must be.*5"),
+        (lambda c: c.check_production_status(torch.tensor(3), "p"), TypeError, "fields must be"),
+        (lambda c: c.get_consumption_status(None, "p"), TypeError, "task_name must be a str, not NoneType"),
+        (lambda c: c.reset_consumption("p", ["t"]), TypeError, "task_name must be a str, not list"),
+        (lambda c: c.get_meta("x", 1, "p", task_name=numbers(1)), TypeError, "task_name must be a str"),
+        (lambda c: c.get_meta("x", 1, "p", task_name="t", sampling_config="n=2"), TypeError, "sampling_config.*'n=2'"),
+        (lambda c: c.claim("t", "p", fields="x", batch_size=1, lease_s=1, sampling=[5]), TypeError, "sampling must"),
+        (lambda c: c.kv_retrieve_keys("x", "p"), TypeError, "global indexes must be ints.*'x'"),
+        (lambda c: c.kv_retrieve_keys([1.5], "p"), TypeError, "global indexes must be ints"),
+        (lambda c: c.kv_retrieve_keys(1 << 64, "p"), ValueError, "no global index"),
+        (lambda c: c.kv_batch_put(["a"], "p", tags=5), TypeError, "tags must be a sequence.*5"),
+        (lambda c: c.kv_batch_put(["a"], "p", numbers(1), data_parser=5), TypeError, "data_parser must be a function"),
+        (lambda c: c.kv_batch_get(["a"], "p", device=[5]), TypeError, "device must be.*5"),
+        (lambda c: c.kv_batch_get(["a"], "p", device="gpu"), ValueError, "device: 'gpu'"),
+        (lambda c: c.kv_batch_get(["a"], "p", mode=np.array(["cow", "copy"])), ValueError, "mode must be one of"),
+        (lambda c: c.get_data(c.kv_retrieve_meta(["a"], "p"), layout=np.ones(2)), ValueError, "layout must be one of"),
+        (lambda c: c.kv_retrieve_meta(["a"], "p", missing=np.ones(2)), ValueError, "missing must be one of"),
+        (lambda c: c.set_limits("p", max_bytes=1 << 64), ValueError, "max_bytes: 18446744073709551616 is more"),
+        (lambda c: c.set_limits("p", max_bytes="9" * 400 + "GiB"), ValueError, "max_bytes: 9999.* is more"),
+        (lambda c: c.set_limits("p", consumers=5), ValueError, "consumers must be names"),
+        (lambda c: c.set_limits("p", when_exceeded=np.ones(2)), ValueError, "when_exceeded must be one of"),
         # what cannot be stored
         (lambda c: c.put(numbers(2, "\ud800"), partition_id="p"), ValueError, "surrogate"),
         (lambda c: c.kv_put("a", "p", tag={"call": lambda: 1}), ValueError, "tag 'call'.*function"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transferqueue.aio import asynchronous
 from transferqueue.claims import Claim
+from transferqueue.client.arguments import check_options, check_task
 from transferqueue.client.choosing import ChoiceCalls, Wanted, Way
 from transferqueue.client.core import Indexes, as_indexes, check_names, check_partition
 from transferqueue.client.row_meta import batch_meta
@@ -95,9 +96,10 @@ class ClaimCalls(ChoiceCalls):
         store, partition = self._open(), check_partition(partition_id)
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
             raise ValueError(f"batch_size must be an int >= 1, not {batch_size!r}")
-        task, seconds = _check_task(task_name), _check_lease(lease_s)
+        task, seconds = check_task(task_name), _check_lease(lease_s)
         names = check_names(fields, "fields")
-        wanted = Wanted(partition, task, names, batch_size, 1 if partial else batch_size, dict(sampling or {}))
+        options = check_options(sampling, "sampling")
+        wanted = Wanted(partition, task, names, batch_size, 1 if partial else batch_size, options)
         until_s = deadline(timeout)
         way = _Claiming(store, seconds, until_s)
         next_lapse_s: float | None = None
@@ -165,14 +167,6 @@ class ClaimCalls(ChoiceCalls):
 
 class _TooLate(TransferTimeoutError):
     """Nothing came in time: for a claim that is an answer."""
-
-
-def _check_task(task: Any) -> str:
-    if not isinstance(task, str):
-        raise TypeError(f"task_name must be a str, not {type(task).__name__}")
-    if not task:
-        raise ValueError("task_name must not be empty: rows are claimed for a task")
-    return task
 
 
 def _check_lease(lease_s: Any) -> float:

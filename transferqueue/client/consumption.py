@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from transferqueue.aio import asynchronous
+from transferqueue.client.arguments import check_options, check_task
 from transferqueue.client.choosing import Wanted, Way
 from transferqueue.client.claims import ClaimCalls
 from transferqueue.client.core import Indexes, as_indexes, check_names, check_partition
@@ -102,9 +103,9 @@ class ConsumptionCalls(ClaimCalls):
             done = (yield from self._named(timeout, partition, count=batch_size)) if batch_size else None
             indexes = as_indexes([]) if done is None else done.indexes
             return batch_meta(self.session, partition, indexes, {name: FieldSchema() for name in fields}, ready=False)
-        if not task_name:
+        if task_name is None or (isinstance(task_name, str) and not task_name):
             raise ValueError("mode='fetch' needs a task_name: rows are marked consumed for that task")
-        config = dict(sampling_config or {})
+        task_name, config = check_task(task_name), check_options(sampling_config, "sampling_config")
         wanted = Wanted(partition, task_name, fields, batch_size, min(1, batch_size) if partial else batch_size, config)
         polling = self._config.controller.polling_mode if polling_mode is None else polling_mode
         until_s = deadline(timeout)
@@ -149,7 +150,7 @@ class ConsumptionCalls(ClaimCalls):
     def get_consumption_status(self, task_name: str, partition_id: str) -> Status:
         """(global indexes, int8 [rows] with 1 where the task consumed the row); zeros for an unknown task,
         ``(None, None)`` for an unknown partition."""
-        found, indexes, consumed = self._open().consumption(check_partition(partition_id), task_name)
+        found, indexes, consumed = self._open().consumption(check_partition(partition_id), check_task(task_name))
         if not found:
             return None, None
         return torch.from_numpy(indexes), torch.from_numpy(consumed)
@@ -162,8 +163,9 @@ class ConsumptionCalls(ClaimCalls):
     def reset_consumption(self, partition_id: str, task_name: str | None = None) -> bool:
         """Offers the rows of a partition again, to one task or (None) to all. True, also when there was nothing."""
         store, partition = self._open(), check_partition(partition_id)
+        task = None if task_name is None else check_task(task_name)
         if partition in store.partitions():
-            store.task_reset(partition, task_name)
+            store.task_reset(partition, task)
         return True
 
     async_get_meta = asynchronous(get_meta)

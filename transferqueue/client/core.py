@@ -174,7 +174,10 @@ def check_names(names: Any, what: str) -> list[str]:
     Raises:
         TypeError: not strings. ValueError: none, an empty one, or one twice.
     """
-    listed = [names] if isinstance(names, str) else list(names)
+    try:
+        listed = [names] if isinstance(names, str) else list(names)
+    except TypeError:  # also what has an __iter__ that its kind of value does not have, as a tensor without dimensions
+        raise TypeError(f"{what} must be a str or a sequence of str, not {names!r:.200}") from None
     for name in listed:
         if not isinstance(name, str):
             raise TypeError(f"{what} must be strings, not {type(name).__name__} {name!r}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from tensordict import is_tensor_collection
+
 from transferqueue.aio import asynchronous
 from transferqueue.allocation import Allocation, reserved_nbytes
 from transferqueue.client.core import Indexes, as_indexes, check_keys, check_partition, refuse_duplicate_rows
@@ -54,6 +56,8 @@ class InPlaceCalls(WriteCalls):
         self._open()
         if (keys is not None) + (metadata is not None) + (batch_size is not None) > 1:
             raise ValueError("alloc takes one of keys, metadata and batch_size")
+        if not isinstance(fields, Mapping) or is_tensor_collection(fields):
+            raise TypeError(f"alloc takes a dict: name -> (shape of one row, dtype) or Jagged, not {fields!r:.200}")
         where = _Rows(self, check_partition(partition_id))
         if keys is not None:
             where.keys = check_keys(keys)

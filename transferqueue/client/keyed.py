@@ -11,6 +11,7 @@ from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
 from transferqueue.batch_types import ConvertibleBatch
+from transferqueue.client.arguments import check_choice
 from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
 from transferqueue.client.in_place import InPlaceCalls
 from transferqueue.client.reads import check_layout, describe_missing, not_ready
@@ -372,8 +373,7 @@ class _HowToRead(NamedTuple):
 
     def check(self) -> None:
         for name in ("missing", "missing_fields"):
-            if getattr(self, name) not in ("raise", "skip"):
-                raise ValueError(f"{name} must be 'raise' or 'skip', not {getattr(self, name)!r}")
+            check_choice(getattr(self, name), ("raise", "skip"), name)
         check_layout(self.layout)
 
 

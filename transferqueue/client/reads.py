@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from transferqueue.aio import asynchronous
+from transferqueue.client.arguments import check_choice, check_device
 from transferqueue.client.consumption import ConsumptionCalls
 from transferqueue.client.core import (
     Indexes,
@@ -135,9 +136,9 @@ class ReadCalls(ConsumptionCalls):
         return batch if device is None else batch.to(device)
 
     def _read_mode(self, mode: str | None, device: Any) -> str:
-        if mode is not None and mode not in READ_MODES:
-            raise ValueError(f"mode must be one of {', '.join(READ_MODES)}; not {mode!r}")
-        if device is not None and torch.device(device).type != "cpu":
+        if mode is not None:
+            check_choice(mode, READ_MODES, "mode")
+        if device is not None and check_device(device).type != "cpu":
             # A private page given to a device would be copied first; the shared mapping is read as it is.
             return "shared"
         return mode or self._config.read.mode
@@ -226,8 +227,7 @@ class ReadCalls(ConsumptionCalls):
 
 def check_layout(layout: str) -> None:
     """Raises ValueError for what is no layout."""
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; not {layout!r}")
+    check_choice(layout, LAYOUTS, "layout")
 
 
 class _Cost:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from transferqueue.aio import asynchronous
+from transferqueue.client.arguments import check_choice, check_indexes
 from transferqueue.client.core import (
     Indexes,
     as_indexes,
@@ -118,7 +119,7 @@ class RowCalls(LimitCalls):
         Raises:
             PartitionNotFoundError: no such partition.
         """
-        indexes = as_indexes([global_indexes] if isinstance(global_indexes, int) else global_indexes)
+        indexes = check_indexes(global_indexes)
         listing = self._open().describe_rows(check_partition(partition_id), indexes)
         if not listing.partition_found:
             raise self._unknown_partition(partition_id)
@@ -195,8 +196,7 @@ class RowCalls(LimitCalls):
 
     def _find(self, keys: list[str], partition: str, missing: str) -> Indexes:
         """Rows of keys; -1 never comes back."""
-        if missing not in ("raise", "skip"):
-            raise ValueError(f"missing must be 'raise' or 'skip', not {missing!r}")
+        check_choice(missing, ("raise", "skip"), "missing")
         found, indexes = self._store.find_keys(partition, keys)
         if missing == "skip":
             return as_indexes(indexes[indexes >= 0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -283,6 +283,8 @@ def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
     """
     if tags is None:
         return []
+    if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
+        raise TypeError(f"tags must be a sequence of one dict per row, not {tags!r:.200}")
     listed = list(tags)
     if len(listed) != rows:
         raise ValueError(f"{len(listed)} tags does not match {rows} rows: one dict per row")
@@ -314,6 +316,8 @@ def parsed(data: Any, rows: int, parser: DataParser | None) -> Any:
     """
     if parser is None:
         return data
+    if not callable(parser):
+        raise TypeError(f"data_parser must be a function, not {parser!r:.200}")
     columns = {str(name): _plain_column(data.get(name)) for name in data.keys()}
     made = parser(dict(columns))
     if not isinstance(made, Mapping) or set(made) != set(columns):
