@@ -40,6 +40,8 @@ _MEANINGS = MEANINGS | {
     "index_total_bytes": "what the metadata index may grow to (storage.index_size)",
     "rows": "in all partitions",
 }
+_NAME_WIDTH = max(map(len, _MEANINGS))
+_WHICH = "which (default: the one that TRANSFERQUEUE_SESSION names, else the only one)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--populate", help="memory to touch ahead of use, for instance 1GiB")
     serve.add_argument("--empty", action="store_true", help="do not take over rows of a dead session of that name")
     serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
-    serve.add_argument("--log-level", default="INFO")
+    serve.add_argument("--log-level", default="INFO", help="of the service's log on stderr (default: %(default)s)")
     serve.set_defaults(run=_serve)
 
     commands.add_parser("ls", help="sessions of this user on this machine").set_defaults(run=_list)
@@ -72,10 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     stats = commands.add_parser(
         "stats",
         help="sizes, rows and clients of a session",
-        epilog="\n".join(f"{name:18}{meaning}" for name, meaning in _MEANINGS.items()),
+        epilog="\n".join(f"{name:{_NAME_WIDTH}}  {meaning}" for name, meaning in _MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    stats.add_argument("--session", help="which (default: the only one)")
+    stats.add_argument("--session", help=_WHICH)
     stats.set_defaults(run=_stats)
 
     leases = commands.add_parser(
@@ -84,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         description="One line a process and block, the oldest first. Space of cleared rows returns when the last view "
         "of their block dies: 'of no row' says how much of a block waits for that.",
     )
-    leases.add_argument("--session", help="which (default: the only one)")
+    leases.add_argument("--session", help=_WHICH)
     leases.add_argument("--partition", help="only blocks of this one")
     leases.add_argument("--json", action="store_true", help="for programs")
     leases.set_defaults(run=_leases)
@@ -102,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help="rows, fields and keys of one partition")
     inspect.add_argument("partition")
-    inspect.add_argument("--session", help="which (default: the only one)")
+    inspect.add_argument("--session", help=_WHICH)
     inspect.add_argument(
         "--rows", type=int, default=_STATE_LIMIT_ROWS, help="how many rows to list (default: %(default)s)"
     )
@@ -209,6 +211,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _only_session(name: str | None) -> Attachment:
+    name = name or read_environment()[0]
     if name is None:
         names = [paths.name for paths in own_sessions()]
         if len(names) != 1:

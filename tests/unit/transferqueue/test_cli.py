@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,12 +107,21 @@ def test_inspect_lists_rows_keys_fields_and_tags(capsys: Any) -> None:
 
 
 def test_help_explains_the_sizes_and_defaults(capsys: Any) -> None:
-    for command, text in (("stats", "retired_bytes     of no row any more"), ("inspect", "(default: 20)")):
+    for command, text in (("stats", r"\nspill_retired_bytes +on disk"), ("inspect", r"\(default: 20\)")):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])
         assert end.value.code == 0
-        assert text in capsys.readouterr().out
+        assert re.search(text, capsys.readouterr().out)
     assert "retired_bytes: of no row any more" in (tq.Stats.__doc__ or "")
+
+
+def test_the_session_that_the_environment_names_is_looked_at(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with embedded() as session:
+        for command in ("stats", "leases"):
+            monkeypatch.setenv("TRANSFERQUEUE_SESSION", "never-was")
+            assert "there is no session 'never-was'" in output(capsys, command, status=1)
+            monkeypatch.setenv("TRANSFERQUEUE_SESSION", session.name)
+            assert output(capsys, command).startswith(f"session {session.name}")
 
 
 @pytest.mark.alone
