@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from transferqueue.nodes.place import NodePlace
 
-MAX_NODES = 1 << 13
-"""Ordinals begin the rows of a node: they have 13 bits of a global index."""
+MAX_NODES = 1 << 12
+"""Ordinals begin the rows of a node: they have 12 bits of a global index."""
 SETTLE_S = 3.0
 
 

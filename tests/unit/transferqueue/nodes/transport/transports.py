@@ -1,0 +1,155 @@
+"""Transports to hold to the contract, sources to pull from, and destinations to pull into."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, serving
+from transferqueue import _native
+from transferqueue._native import DENSE, RAGGED, FieldLayout, Store
+from transferqueue.nodes.envelopes import answer_of_value, read_answer
+from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.rpc_server import Call
+from transferqueue.nodes.transport.flight import FlightTransport, read_description
+from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
+from transferqueue.nodes.transport.protocol import (
+    Destination,
+    PayloadDescription,
+    PayloadRequest,
+    PullReport,
+    Transport,
+)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class InProcess:
+    """A transport without a network, from the stores of this process: the least that keeps the contract."""
+
+    def __init__(self, streams: Mapping[int, PayloadStreams], chunk_nbytes: int) -> None:
+        self._streams = streams
+        self._chunk_nbytes = chunk_nbytes
+
+    def describe(self, source: NodePlace, what: PayloadRequest, *, until_s: float | None = None) -> PayloadDescription:
+        handler = self._streams[source.ordinal].handlers()["payload.describe"]
+        answer = handler(Call("payload.describe", {"request": what.to_parts()}, bytes(16), None, "test"))
+        return read_description(read_answer(answer_of_value(answer))[1], what)
+
+    def pull(
+        self, source: NodePlace, what: PayloadRequest, into: Destination, *, until_s: float | None = None
+    ) -> PullReport:
+        written = messages = 0
+        for part in range(3):
+            stream = self._streams[source.ordinal].open(ticket_of(what, part, 3, self._chunk_nbytes))
+            next(stream)
+            for header, data in stream:
+                at = 0
+                for field, start, nbytes in header:
+                    into.write(what.fields[field], start, memoryview(data)[at : at + nbytes])
+                    at += nbytes
+                written, messages = written + at, messages + 1
+        return PullReport(written, messages, 3)
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def transport_to(kind: str, stores: list[Store], *, chunk_nbytes: int = 64 << 10, **options: Any) -> Iterator[Any]:
+    """(transport, places of the sources)."""
+    streams = {number: PayloadStreams(store) for number, store in enumerate(stores)}
+    if kind == "in_process":
+        yield InProcess(streams, chunk_nbytes), [NodePlace(number, "", 0, "", str(number)) for number in streams]
+        return
+    servers = []
+    transport: Transport = FlightTransport(token=TOKEN, chunk_nbytes=chunk_nbytes, **options)
+    try:
+        for number in streams:
+            context = serving(streams=streams[number])
+            servers.append((context, context.__enter__()))
+        yield transport, [NodePlace(n, HOST, server.port, "", str(n)) for n, (_, server) in enumerate(servers)]
+    finally:
+        transport.close()
+        for context, _ in servers:
+            context.__exit__(None, None, None)
+
+
+class Room:
+    """A destination in private memory, for one request."""
+
+    def __init__(self, described: PayloadDescription) -> None:
+        self.fields: dict[str, Bytes] = {
+            name: np.full(field.nbytes, 0xAA, np.uint8) for name, field in described.fields.items()
+        }
+        self.threads: set[int] = set()
+        self.takes_s = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(field) for field in self.fields.values())
+
+    def write(self, field: str, offset: int, data: Any) -> None:
+        self.threads.add(threading.get_ident())
+        time.sleep(self.takes_s)
+        source = np.frombuffer(data, np.uint8)
+        target = self.fields[field][offset : offset + len(source)]
+        if offset < 0 or len(target) != len(source):
+            raise ValueError(f"{field} ends before {offset + len(source)}")
+        target[:] = source
+
+
+def expected(store: Store, what: PayloadRequest) -> dict[str, Bytes]:
+    """The bytes of each field, as the native core gathers them."""
+    resolved = store.resolve(what.partition, indexes=what.rows, fields=what.fields)
+    found = {}
+    for number, name in enumerate(what.fields):
+        pieces = resolved.pieces(number)
+        data = np.empty(int(resolved.row_nbytes(number, pieces).sum()), np.uint8)
+        resolved.copy_rows(number, pieces, data.ctypes.data, len(data))
+        found[name] = data
+    resolved.release()
+    return found
+
+
+def put_rows(
+    store: Store,
+    partition: str,
+    rows: int,
+    seed: int,
+    *,
+    dense_nbytes: int = 16,
+    longest: int = 400,
+    schema: bytes = b"d",
+    **publish: Any,
+) -> npt.NDArray[np.int64]:
+    """A block with a dense field `d` and a ragged field `r` of random bytes; the rows' indexes."""
+    source = np.random.default_rng(seed)
+    sizes = source.integers(0, longest + 1, rows)
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    dense = source.integers(0, 256, rows * dense_nbytes, dtype=np.uint8)
+    ragged = source.integers(0, 256, int(offsets[-1]), dtype=np.uint8)
+    ends = np.cumsum([-(-part.nbytes // 64) * 64 for part in (dense, ragged, offsets)]).tolist()
+    fields = [
+        FieldLayout("d", DENSE, 0, dense.nbytes, dense_nbytes, schema=schema),
+        FieldLayout("r", RAGGED, ends[0], ragged.nbytes, offsets_offset=ends[1], schema=b"r"),
+    ]
+    reservation = store.reserve(ends[2], 10.0)
+    reservation.copy_in(
+        [
+            (at, part.ctypes.data, part.nbytes)
+            for at, part in ((0, dense), (ends[0], ragged), (ends[1], offsets))
+            if part.nbytes
+        ]
+    )
+    result: _native.PublishResult = store.publish(
+        partition, reservation=reservation, fields=fields, **(publish or {"count": rows})
+    )
+    return result.indexes
