@@ -101,8 +101,10 @@ class FlightTransport:
             idle = [connection for several in self._idle.values() for connection in several]
             clients = list(self._clients.values())
             self._idle, self._clients = {}, {}
-        for each in (*idle, *clients):
-            each.close()
+        for connection in idle:
+            connection.close()
+        for client in clients:
+            client.close()
 
     def connection(self, place: NodePlace) -> Connection:
         """One that nobody else uses. AttemptError, or what the certificates raise."""
