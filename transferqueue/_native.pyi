@@ -120,6 +120,9 @@ class Resolved:
     def piece_list_id(self, field: int) -> int:
         """Fields with the same id have the same pieces."""
     def block_rows(self, block: int) -> int: ...
+    def block_id(self, block: int) -> int:
+        """Names the block's bytes: no two blocks of a session ever have the same id. Below 2**40. What moves (to the
+        spill file, by compaction) is another block from then on."""
     def block_spilled(self, block: int) -> bool:
         """Whether it lies in the spill file."""
     def layout(self, field: int, block: int) -> FieldLayout | None: ...
@@ -167,7 +170,7 @@ class SavedSession:
     of all of them one after another, and where each ends."""
 
     def __init__(self) -> None: ...
-    next_row: int  # every index below it has been given out
+    next_row: int  # the next index that the session would give out; rows of other nodes may lie beyond its range
     @property
     def partitions(self) -> list[str]: ...
     @property
@@ -250,8 +253,11 @@ class Store:
         step_bytes: int,
         spill_fd: int = -1,
         spill_bytes: int = 0,
+        first_row: int = 0,
     ) -> None:
-        """Creator only: sizes, reserves and formats the segments and the index (`directory/index`, `/leases`)."""
+        """Creator only: sizes, reserves and formats the segments and the index (`directory/index`, `/leases`).
+
+        `first_row`: where global indexes begin, a multiple of 2**50 below 2**62; at most 2**49 are given out."""
     def __init__(
         self, directory: str, control_fd: int, table_fd: int, payload_fd: int, *, session: str, spill_fd: int = -1
     ) -> None:
@@ -284,10 +290,16 @@ class Store:
         fields: Sequence[FieldLayout] = (),
         tags: Sequence[bytes] = (),
         exclusive_keys: bool = False,
+        create_rows: bool = False,
         lock_timeout_s: float | None = None,
     ) -> PublishResult:
         """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
-        when missing; neither: `count` new rows. Makes producer mappings private first."""
+        when missing; neither: `count` new rows. Makes producer mappings private first.
+
+        create_rows: of `indexes`, those that do not exist are made with exactly that index; also without a reservation
+        (bare rows). ValueError for an index that the session is yet to give out itself: from the next one up to
+        first_row + 2**49. The rest of [first_row, first_row + 2**50) and what lies outside of it is never given out. A
+        row that was cleared and is made again is the sample that it was: marks and claims of tasks on it stand."""
     def reserve_headroom(self, nbytes: int) -> Reservation:
         """Of the room that only moves may take, so that a full store can be compacted. StorageFullError."""
     def move(

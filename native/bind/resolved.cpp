@@ -121,6 +121,9 @@ void bind_resolved(nb::module_& module) {
           "block_rows", [](const Resolved& self, std::int64_t block) { return self.block(position(block)).n_rows; },
           nb::arg("block"))
       .def(
+          "block_id", [](const Resolved& self, std::int64_t block) { return self.block(position(block)).ref.generation(); },
+          nb::arg("block"))
+      .def(
           "block_spilled",
           [](const Resolved& self, std::int64_t block) { return self.block(position(block)).span.spilled(); },
           nb::arg("block"))

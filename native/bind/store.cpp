@@ -26,10 +26,10 @@ namespace {
 
 void format(const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session,
             std::uint64_t payload_bytes, std::uint64_t index_bytes, std::uint64_t step_bytes, int spill_fd,
-            std::uint64_t spill_bytes) {
+            std::uint64_t spill_bytes, std::int64_t first_row) {
   const SessionFiles files{to_utf8(directory, "directory"), control_fd, table_fd, payload_fd,
                            to_utf8(session, "session"), spill_fd};
-  without_gil([&] { Store::format(files, {payload_bytes, index_bytes, step_bytes, spill_bytes}); });
+  without_gil([&] { Store::format(files, {payload_bytes, index_bytes, step_bytes, spill_bytes, first_row}); });
 }
 
 void init(Store* self, const nb::str& directory, int control_fd, int table_fd, int payload_fd, const nb::str& session,
@@ -50,13 +50,14 @@ std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::op
 PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
                       const std::optional<IndexesArgument>& indexes, const std::optional<Strings>& keys,
                       PendingBlock* reservation, const std::vector<FieldLayout>& fields, const ByteStrings& tags,
-                      bool exclusive_keys, std::optional<double> lock_timeout_s) {
+                      bool exclusive_keys, bool create_rows, std::optional<double> lock_timeout_s) {
   PublishRequest request;
   request.partition = to_utf8(partition, "partition");
   request.rows = rows_to_put(count, indexes, keys, "publish");
   request.fields = fields;
   request.tags = to_byte_strings(tags, "tags");
   request.exclusive_keys = exclusive_keys;
+  request.create_rows = create_rows;
   return without_gil([&] {
     const Patience patience(lock_timeout_s);
     return self.publish(std::move(request), reservation);
@@ -92,7 +93,8 @@ void bind_store(nb::module_& module) {
   store
       .def_static("format", &format, nb::arg("directory"), nb::arg("control_fd"), nb::arg("table_fd"),
                   nb::arg("payload_fd"), nb::kw_only(), nb::arg("session"), nb::arg("payload_bytes"),
-                  nb::arg("index_bytes"), nb::arg("step_bytes"), nb::arg("spill_fd") = -1, nb::arg("spill_bytes") = 0)
+                  nb::arg("index_bytes"), nb::arg("step_bytes"), nb::arg("spill_fd") = -1, nb::arg("spill_bytes") = 0,
+                  nb::arg("first_row") = 0)
       .def("__init__", &init, nb::arg("directory"), nb::arg("control_fd"), nb::arg("table_fd"), nb::arg("payload_fd"),
            nb::kw_only(), nb::arg("session"), nb::arg("spill_fd") = -1)
       .def("close", nogil(&Store::close))
@@ -106,7 +108,7 @@ void bind_store(nb::module_& module) {
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),
-           nb::arg("exclusive_keys") = false, nb::arg("lock_timeout_s") = nb::none())
+           nb::arg("exclusive_keys") = false, nb::arg("create_rows") = false, nb::arg("lock_timeout_s") = nb::none())
       .def("move", &move, nb::arg("source"), nb::arg("reservation"), nb::arg("fields"), nb::kw_only(),
            nb::arg("compaction") = false, nb::arg("lock_timeout_s") = nb::none())
       .def("resolve", &resolve, nb::arg("partition"), nb::kw_only(),

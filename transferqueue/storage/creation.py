@@ -134,8 +134,12 @@ def warn_about_overcommit() -> None:
         )
 
 
-def create_session(name: str, config: Config, sources: Mapping[str, str] | None = None) -> Attachment | None:
+def create_session(
+    name: str, config: Config, sources: Mapping[str, str] | None = None, *, first_row: int = 0
+) -> Attachment | None:
     """Makes session `name` and attaches to it; None when the name is taken. `sources`: where the values come from.
+
+    `first_row`: the lowest global index that it gives out: `ordinal << 50` on the nodes of a cluster.
 
     Raises:
         StorageFullError: too little room, with both sizes. UntrustedFileError: a name is not this user's alone.
@@ -153,7 +157,7 @@ def create_session(name: str, config: Config, sources: Mapping[str, str] | None 
     try:
         write_description(paths, description, hidden=True)
         write_origin(paths, sources or {})
-        store = _formatted_store(paths, config)
+        store = _formatted_store(paths, config, first_row)
     except BaseException as error:
         remove_quietly(paths, lock)
         if (full := _as_full(error, config)) is not None:
@@ -195,7 +199,7 @@ def _as_full(error: BaseException, config: Config) -> StorageFullError | None:
     )
 
 
-def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
+def _formatted_store(paths: SessionPaths, config: Config, first_row: int) -> _native.Store:
     """Segments and index made and attached to."""
     if config.spill.dir is not None:
         remove_leftover_spill_files(config.spill.dir)
@@ -214,6 +218,7 @@ def _formatted_store(paths: SessionPaths, config: Config) -> _native.Store:
             step_bytes=step_bytes(config),
             spill_fd=descriptors.spill,
             spill_bytes=spill_bytes(config),
+            first_row=first_row,
         )
         return _native.Store(
             paths.directory,

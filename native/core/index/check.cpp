@@ -161,6 +161,20 @@ void check_blocks(const Txn& txn, const Counters& counters, Counters& found, Who
           "slots that nobody has");
 }
 
+// Rows lie where the session gave them out, or where it never does.
+void check_indexes(const Counters& counters, const Whole& whole) {
+  const RowIndex own_end = own_rows(counters.first_row).end;
+  require(counters.next_row <= own_end, "the next row is another session's");
+  for (const auto& [partition, runs] : whole.runs) {
+    std::int64_t rows = 0;
+    for (const auto& [start, count] : runs) {
+      rows += count;
+      require(start + count <= counters.next_row || (start >= own_end && start + count <= counters.row_end()), "rows that nobody made");
+    }
+    require(rows <= counters.rows_made(), "more rows than were made");
+  }
+}
+
 void check_rows(const Txn& txn, const Counters& counters, const Whole& whole, const KeyHasher* hasher) {
   std::int64_t rows = 0;
   std::uint64_t partitions = 0;
@@ -272,6 +286,7 @@ void check_index(Env& env, bool strong_hash) {
   check_space(txn, found, whole);
   check_runs(txn, whole);
   check_blocks(txn, counters, found, whole);
+  check_indexes(counters, whole);
   check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
   check_flow(txn);
   check_orphans(txn);

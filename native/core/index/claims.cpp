@@ -13,17 +13,19 @@ namespace tq {
 
 namespace index {
 
-ClaimRecord ClaimRecord::parse(std::string_view bytes, RowIndex next_row) {
+ClaimRecord ClaimRecord::parse(std::string_view bytes, const Counters& counters) {
   Reader in(bytes);
   ClaimRecord record;
   record.owner = in.number<std::uint64_t>();
   record.deadline_ns = static_cast<std::int64_t>(in.number<std::uint64_t>());
-  const auto limit = static_cast<std::uint64_t>(next_row);
+  const auto limit = static_cast<std::uint64_t>(counters.row_end());
+  auto left = static_cast<std::uint64_t>(counters.rows_made());
   std::uint64_t row = 0;
   while (in.left() > 0) {
     const std::uint64_t gap = in.varint();
     const std::uint64_t count = in.varint();
-    if (count == 0 || gap > limit - row || count > limit - row - gap) corrupt("a claim on rows that cannot exist");
+    if (count == 0 || gap > limit - row || count > limit - row - gap || count > left) corrupt("a claim on rows that cannot exist");
+    left -= count;
     record.rows.push_back({static_cast<RowIndex>(row + gap), static_cast<std::int64_t>(count), 0, 0});
     row += gap + count;
   }
@@ -53,10 +55,10 @@ bool Verdicts::is_dead(OwnerId owner) {
 ClaimedRows::ClaimedRows(const Txn& txn, PartitionId partition, std::uint64_t task, Verdicts& verdicts) {
   Cursor cursor(txn, Table::claims);
   const Key first = claims_of(partition, task);
-  std::optional<RowIndex> limit;
+  std::optional<Counters> counters;
   for (bool found = cursor.seek(first); found && cursor.tail().substr(0, 12) == first.view().substr(1); found = cursor.next()) {
-    if (!limit) limit = next_row(txn);
-    const ClaimRecord claim = ClaimRecord::parse(cursor.value(), *limit);
+    if (!counters) counters = stored_counters(txn);
+    const ClaimRecord claim = ClaimRecord::parse(cursor.value(), *counters);
     if (claim.rows.empty() || verdicts.is_over(claim.owner, claim.deadline_ns)) continue;
     segments_.insert(segments_.end(), claim.rows.begin(), claim.rows.end());
     next_deadline_ns_ = next_deadline_ns_ ? std::min(*next_deadline_ns_, claim.deadline_ns) : claim.deadline_ns;
@@ -122,7 +124,7 @@ Found find_claim(const Txn& txn, const std::string& name, const std::string& tas
     throw claim_over(name, task, fencing,
                      "it was acknowledged or given back, it ran out, its process died, or the task was reset");
   }
-  ClaimRecord claim = ClaimRecord::parse(*value, next_row(txn));
+  ClaimRecord claim = ClaimRecord::parse(*value, stored_counters(txn));
   if (claim.deadline_ns <= verdicts.now_ns()) {
     throw claim_over(name, task, fencing, "it ran out " + seconds(verdicts.now_ns() - claim.deadline_ns) + " ago");
   }

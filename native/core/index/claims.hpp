@@ -26,7 +26,7 @@ struct ClaimRecord {
   std::int64_t deadline_ns = 0;
   std::vector<Segment> rows;  // ascending
 
-  static ClaimRecord parse(std::string_view bytes, RowIndex next_row);  // no row from `next_row` on was ever given out
+  static ClaimRecord parse(std::string_view bytes, const Counters& counters);  // of the rows that were ever made
   std::string encode() const;
 };
 

@@ -144,18 +144,20 @@ bool ConsumedRows::contains(RowIndex row) {
 FlowAccount::FlowAccount(WriteTxn& txn, const Partition& partition)
     : txn_(txn), partition_(partition.id), record_(flow_record(txn, partition)) {}
 
-void FlowAccount::add_rows(std::int64_t count) {
-  if (record_ && record_->limits.counts_rows()) record_->unconsumed += count;
+void FlowAccount::add_rows(std::int64_t count, RowIndex first) {
+  if (!record_ || count == 0) return;
+  record_->first = std::min(record_->first, first);  // it is lower where rows of other nodes stand before
+  if (record_->limits.counts_rows()) record_->unconsumed += count;
 }
 
-void FlowAccount::announce_tags(const std::vector<RowUpdate>& updates, RowIndex first_new) {
+void FlowAccount::announce_tags(const std::vector<RowUpdate>& updates, RowSpan fresh) {
   if (!record_ || !record_->limits.max_version_lag) return;
   std::optional<ConsumedRows> consumed;
   for (const RowUpdate& update : updates) {
     const std::int64_t version = update.tags.empty() ? -1 : weight_version(update.tags).value_or(-1);
     if (version < 0) continue;  // it keeps the one it has
     record_->newest = std::max(record_->newest.value_or(version), version);
-    if (update.row < first_new) {
+    if (!fresh.contains(update.row)) {
       if (!consumed) consumed.emplace(txn_, partition_, record_->limits.consumers);
       if (consumed->contains(update.row)) continue;
       if (const auto before = version_of(update.row)) versions_[*before] -= 1;

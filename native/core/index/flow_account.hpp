@@ -61,10 +61,10 @@ class FlowAccount {
   explicit operator bool() const { return record_.has_value(); }
   FlowRecord& record() { return *record_; }
 
-  // `count` new rows, whose tags are announced apart.
-  void add_rows(std::int64_t count);
-  // To be called before the tags are written. Rows from `first_new` on are new.
-  void announce_tags(const std::vector<RowUpdate>& updates, RowIndex first_new);
+  // `count` new rows that are not consumed, `first` the lowest of them; their tags are announced apart.
+  void add_rows(std::int64_t count, RowIndex first);
+  // To be called before the tags are written. Rows of `fresh` are new and nobody had their indexes before.
+  void announce_tags(const std::vector<RowUpdate>& updates, RowSpan fresh);
   // Rows that exist, ascending; to be called before their records go.
   void remove_rows(std::span<const Segment> living);
   // The row, which counted, is consumed.

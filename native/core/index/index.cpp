@@ -34,10 +34,13 @@ Span read_headroom(Env& env) {
 }  // namespace
 
 void Index::create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes, std::uint32_t max_slots,
-                   std::uint64_t spill_bytes, Span headroom) {
+                   std::uint64_t spill_bytes, Span headroom, RowIndex first_row) {
   if (max_slots == 0 || max_slots > 1u << BlockRef::slot_bits) {
     throw Error(ErrorCode::invalid, "a session with " + std::to_string(max_slots) + " blocks; it holds 1 to " +
                                         std::to_string(1u << BlockRef::slot_bits));
+  }
+  if (!may_exist(first_row) || first_row % rows_of_a_node != 0) {
+    throw Error(ErrorCode::invalid, "global indexes begin at a multiple of 2**50 below 2**62, not at " + std::to_string(first_row));
   }
   Format format;
   format.payload_bytes = payload_bytes;
@@ -48,7 +51,7 @@ void Index::create(const std::string& directory, std::uint64_t index_bytes, std:
   }
   Env::format(directory, index_bytes);
   const std::shared_ptr<Env> env = Env::open(directory);
-  first_write(*env, format, headroom);
+  first_write(*env, format, headroom, first_row);
 }
 
 Index::Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge) {

@@ -47,6 +47,9 @@ struct PublishRequest {
   std::optional<Reservation> reservation;  // none: tags or bare rows only
   std::vector<FieldLayout> fields;         // of the reserved block, whose row i is the i-th addressed row
   std::vector<std::string> tags;           // empty, or one tag map (see tag_map.hpp) per row; "" changes nothing. Merged.
+  // By index: rows that do not exist are made, with exactly these indexes. None that the session is yet to give out itself
+  // (own_rows in records.hpp) may be among them. A row that is made again keeps the marks and claims that its index has.
+  bool create_rows = false;
   bool exclusive_keys = false;             // by key: an existing key is an error instead of a row to overwrite
 };
 
@@ -153,9 +156,9 @@ class Index {
  public:
   // `directory` exists. `create` formats an empty index of `index_bytes` (preallocated; a full tmpfs is an error here).
   // `max_slots`: words of the block table; a session holds that many blocks. `spill_bytes`: of the spill file; 0: there is none.
-  // `headroom`: see reserve_headroom.
+  // `headroom`: see reserve_headroom. `first_row`: the lowest index that is given out, a multiple of 2^50 (records.hpp).
   static void create(const std::string& directory, std::uint64_t index_bytes, std::uint64_t payload_bytes,
-                     std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0, Span headroom = {});
+                     std::uint32_t max_slots = 1u << 22, std::uint64_t spill_bytes = 0, Span headroom = {}, RowIndex first_row = 0);
   Index(const std::string& directory, WriteGate& gate, const ClaimJudge& judge);
   ~Index();
   Index(const Index&) = delete;

@@ -117,8 +117,14 @@ std::vector<RowIndex> look_up_keys(const Txn& txn, PartitionId partition, const 
   std::sort(candidates.begin(), candidates.end(), by_row);
   std::vector<RowIndex> rows(keys.size(), -1);
   // A put gives new keys the rows from there on: one that a key has already would stand twice in it.
-  if (!candidates.empty() && (candidates.front().row < 0 || candidates.back().row >= next_row(txn))) {
-    corrupt("a key of a row that never was");
+  if (!candidates.empty()) {
+    const Counters counters = stored_counters(txn);
+    const RowIndex own_end = own_rows(counters.first_row).end;
+    for (const Candidate& candidate : candidates) {
+      const RowIndex row = candidate.row;
+      const bool made = row >= 0 && (row < counters.next_row || (row >= own_end && row < counters.other_end));
+      if (!made) corrupt("a key of a row that never was");
+    }
   }
   RowInfoReader info(txn, partition);
   for (const auto& [row, position] : candidates) {
@@ -127,11 +133,11 @@ std::vector<RowIndex> look_up_keys(const Txn& txn, PartitionId partition, const 
   return rows;
 }
 
-void add_keys(WriteTxn& txn, PartitionId partition, const HashedKeys& keys, const std::vector<RowIndex>& rows, RowIndex first_new) {
+void add_keys(WriteTxn& txn, PartitionId partition, const HashedKeys& keys, const std::vector<RowIndex>& rows, RowSpan fresh) {
   Writer out;
   for (const auto& [hash, position] : keys.sorted()) {
     const RowIndex row = rows[static_cast<std::size_t>(position)];
-    if (row < first_new) continue;
+    if (!fresh.contains(row)) continue;
     out.clear();
     out.number(static_cast<std::uint64_t>(row));
     if (const auto others = txn.insert(hash_key(partition, hash), out.view())) {

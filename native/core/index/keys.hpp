@@ -58,8 +58,8 @@ void check_new_keys(const HashedKeys& keys);
 // The row of each key, in the order of the keys; -1: unknown. Rows cleared but not yet removed are unknown.
 std::vector<RowIndex> look_up_keys(const Txn& txn, PartitionId partition, const HashedKeys& keys, DoomedRows& doomed);
 
-// Adds key -> row for every key whose row is at least `first_new` (the others are there already).
-void add_keys(WriteTxn& txn, PartitionId partition, const HashedKeys& keys, const std::vector<RowIndex>& rows, RowIndex first_new);
+// Adds key -> row for every key whose row is one of `fresh` (the others are there already).
+void add_keys(WriteTxn& txn, PartitionId partition, const HashedKeys& keys, const std::vector<RowIndex>& rows, RowSpan fresh);
 // Takes rows out of the records of these hashes.
 struct HashedRow {
   std::uint64_t hash;

@@ -25,6 +25,7 @@ void check_request(const PublishRequest& request) {
     case RowsBy::key:
       break;
   }
+  if (request.create_rows && rows.by != RowsBy::index) invalid("rows are made under given indexes only by index");
   if (row_count(rows) > max_run_rows) invalid("a put of " + std::to_string(row_count(rows)) + " rows; split it");
   if (!request.tags.empty() && static_cast<std::int64_t>(request.tags.size()) != row_count(rows)) {
     invalid(std::to_string(row_count(rows)) + " rows were given " + std::to_string(request.tags.size()) + " tag maps");
@@ -72,16 +73,19 @@ class Publication {
   const std::vector<FieldId>& fields() const { return fields_; }
 
  private:
-  // Fills result_.indexes; rows from first_new_ on are new.
+  // Fills result_.indexes, and says in fresh_ which of them are new. With `create_rows` put_cells finds out.
   void find_rows(WriteTxn& txn, const Partition& partition) {
     const RowSelector& rows = request_.rows;
     if (rows.by == RowsBy::index) {
       result_.indexes = rows.indexes;
-      first_new_ = row_limit;  // none is, whatever index the caller names
-      if (!std::all_of(rows.indexes.begin(), rows.indexes.end(), may_exist)) refuse_missing(txn, partition);
+      if (request_.create_rows) {
+        refuse_own_unused(txn.counters);
+      } else if (!std::all_of(rows.indexes.begin(), rows.indexes.end(), may_exist)) {
+        refuse_missing(txn, partition);
+      }
       return;
     }
-    first_new_ = txn.counters.next_row;
+    fresh_.first = txn.counters.next_row;
     if (keys_ == nullptr) {
       result_.indexes.assign(static_cast<std::size_t>(rows.count), -1);
     } else {
@@ -89,9 +93,29 @@ class Publication {
       result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
       if (rows.by == RowsBy::fresh || request_.exclusive_keys) refuse_known_keys();
     }
+    const RowIndex end = own_rows(txn.counters.first_row).end;
     for (RowIndex& row : result_.indexes) {
-      if (row == -1) row = txn.counters.next_row++;  // in the order of the call: the order of creation
+      if (row != -1) continue;
+      if (txn.counters.next_row >= end) throw Error(ErrorCode::index_full, "the session has used up its row numbers");
+      row = txn.counters.next_row++;  // in the order of the call: the order of creation
     }
+    fresh_.end = txn.counters.next_row;
+    n_new_ = fresh_.count();
+  }
+
+  // An index that this session is yet to give out would then stand for two rows. Those that it never gives out are the caller's.
+  void refuse_own_unused(const Counters& counters) const {
+    const RowIndex end = own_rows(counters.first_row).end;
+    std::vector<RowIndex> refused;
+    for (const RowIndex row : request_.rows.indexes) {
+      if (!may_exist(row) || (row >= counters.next_row && row < end)) refused.push_back(row);
+    }
+    if (refused.empty()) return;
+    Error error(ErrorCode::invalid, "row " + std::to_string(refused.front()) + " cannot be made: the session gives out indexes from " +
+                                        std::to_string(counters.next_row) + " to " + std::to_string(end - 1) +
+                                        " itself, and there are none below 0 or from 2**62 on");
+    error.rows = std::move(refused);
+    throw error;
   }
 
   void refuse_known_keys() const {
@@ -116,33 +140,31 @@ class Publication {
 
   void put_cells(WriteTxn& txn, Partition& partition) {
     const BlockRef block = request_.reservation ? request_.reservation->block : BlockRef{};
-    std::vector<Segment> segments = make_segments(result_.indexes, false);
-    auto fresh = std::partition_point(segments.begin(), segments.end(),
-                                      [&](const Segment& segment) { return segment.row < first_new_; });
-    if (fresh != segments.begin() && std::prev(fresh)->row + std::prev(fresh)->count > first_new_) {
-      // The last row that existed and the first new one follow one another.
-      Segment& both = *std::prev(fresh);
-      const std::int64_t old = first_new_ - both.row;
-      const Segment after{first_new_, both.count - old, both.block_row + old, 0};
-      both.count = old;
-      fresh = segments.insert(fresh, after);
+    const std::vector<Segment> segments = make_segments(result_.indexes, false);
+    if (request_.create_rows) bury_doomed(txn, partition, segments);
+    std::vector<Segment> there;
+    std::vector<Segment> fresh;
+    if (request_.create_rows) {
+      split_by_runs(txn, partition.id, segments, there, fresh);
+      count_created(txn, partition, fresh);
+    } else {
+      refuse_doomed(txn, partition);
+      split_by_index(segments, there, fresh);
     }
     LiveCells live;
     RunRewriter rewriter(txn, partition.id, live);
-    refuse_doomed(txn, partition);
-    const RewriteResult met = rewriter.plan({segments.begin(), fresh}, block, [&](const auto&...) { return &fields_; });
+    const RewriteResult met = rewriter.plan(there, block, [&](const auto&...) { return &fields_; });
     if (met.rows_missing > 0) refuse_missing(txn, partition);
     rewriter.apply();
-    // Whose index says less than was given out would write over rows that exist.
-    if (fresh != segments.end() && RunCursor(txn, partition.id).seek(first_new_)) corrupt("rows beyond the last one that was given out");
-    for (auto segment = fresh; segment != segments.end(); ++segment) {
-      add_fresh_run(txn, partition.id, segment->row, segment->count, block, segment->block_row, fields_);
+    if (fresh_.count() > 0) refuse_beyond(txn, partition.id);
+    for (const Segment& segment : fresh) {
+      add_fresh_run(txn, partition.id, segment.row, segment.count, block, segment.block_row, fields_);
     }
-    const std::int64_t n_new = new_rows(txn);
-    txn.counters.rows += n_new;
-    partition.record.rows += n_new;
+    txn.counters.rows += n_new_;
+    partition.record.rows += n_new_;
     std::uint64_t removed = 0;
-    result_.retired = live.apply(txn, partition.record.name, removed);
+    const std::vector<BlockRef> retired = live.apply(txn, partition.record.name, removed);
+    result_.retired.insert(result_.retired.end(), retired.begin(), retired.end());
     partition.record.live_bytes -= removed;
     if (!request_.reservation) return;
     BlockRecord record;
@@ -153,6 +175,80 @@ class Publication {
     add_block(txn, block, record, encode_layouts(request_.fields, ids_), partition.record.name);
     if (record.live_cells == 0) result_.retired.push_back(block);
     partition.record.live_bytes += record.live_bytes();
+  }
+
+  // The rows of fresh_ are new, the others are there.
+  void split_by_index(std::span<const Segment> segments, std::vector<Segment>& there, std::vector<Segment>& fresh) const {
+    for (const Segment& segment : segments) {
+      const RowIndex end = segment.row + segment.count;
+      const RowIndex from = std::clamp(fresh_.first, segment.row, end);
+      const RowIndex to = std::clamp(fresh_.end, segment.row, end);
+      const auto part = [&](std::vector<Segment>& parts, RowIndex first, RowIndex stop) {
+        if (first < stop) parts.push_back({first, stop - first, segment.block_row + (first - segment.row), 0});
+      };
+      part(there, segment.row, from);
+      part(fresh, from, to);
+      part(there, to, end);
+    }
+  }
+
+  // Rows that a run covers are there, the others are new.
+  static void split_by_runs(const Txn& txn, PartitionId partition, std::span<const Segment> segments, std::vector<Segment>& there,
+                            std::vector<Segment>& fresh) {
+    RunCursor cursor(txn, partition);
+    for (const Segment& segment : segments) {
+      const RowIndex end = segment.row + segment.count;
+      for (RowIndex row = segment.row; row < end;) {
+        const bool found = cursor.seek(row);
+        const bool covered = found && cursor.run().start <= row;
+        const RowIndex stop = covered ? std::min(end, cursor.run().end()) : found ? std::min(end, cursor.run().start) : end;
+        (covered ? there : fresh).push_back({row, stop - row, segment.block_row + (row - segment.row), 0});
+        row = stop;
+      }
+    }
+  }
+
+  // Whose index says less than was given out would write over rows that exist.
+  void refuse_beyond(const WriteTxn& txn, PartitionId partition) const {
+    RunCursor runs(txn, partition);
+    if (runs.seek(fresh_.first) && runs.run().start < own_rows(txn.counters.first_row).end) corrupt("rows beyond the last one that was given out");
+  }
+
+  // Rows that were cleared and whose records are still there are gone for everybody, so they are made like rows that never
+  // were: what is left of them goes first, here, as the batches of their clear would meet the new row under their mark.
+  void bury_doomed(WriteTxn& txn, Partition& partition, std::span<const Segment> segments) {
+    if (partition.record.doomed_rows == 0) return;
+    std::vector<Segment> buried;
+    {
+      DoomedRows doomed(txn, partition);
+      for (const Segment& segment : segments) {
+        for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) {
+          if (!doomed.contains(row)) continue;
+          if (!buried.empty() && buried.back().row + buried.back().count == row) {
+            ++buried.back().count;
+          } else {
+            buried.push_back({row, 1, 0, 0});
+          }
+        }
+      }
+    }
+    if (buried.empty()) return;
+    result_.retired = impl_.remove_rows(txn, partition, buried);
+    partition.record.doomed_rows -= forget_doomed(txn, partition.id, buried);
+  }
+
+  // A row that is made again under its index is the sample that it was: who consumed it has, so it does not wait for anybody.
+  void count_created(WriteTxn& txn, const Partition& partition, std::span<const Segment> fresh) {
+    for (const Segment& segment : fresh) n_new_ += segment.count;
+    if (n_new_ == 0) return;
+    lowest_new_ = fresh.front().row;
+    txn.counters.other_rows += n_new_;
+    txn.counters.other_end = std::max(txn.counters.other_end, fresh.back().row + fresh.back().count);
+    if (!flow_ || !flow_->record().limits.counts_rows()) return;
+    ConsumedRows consumed(txn, partition.id, flow_->record().limits.consumers);
+    for (const Segment& segment : fresh) {
+      for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) n_consumed_ += consumed.contains(row) ? 1 : 0;
+    }
   }
 
   [[noreturn]] void refuse_missing(const Txn& txn, const Partition& partition) const {
@@ -172,17 +268,17 @@ class Publication {
     std::vector<RowUpdate> updates;
     for (std::size_t i = 0; i < result_.indexes.size(); ++i) {
       RowUpdate update{result_.indexes[i], {}, {}, false};
-      if (keys_ != nullptr && update.row >= first_new_) update.key = request_.rows.keys[i];
+      if (keys_ != nullptr && fresh_.contains(update.row)) update.key = request_.rows.keys[i];
       if (!request_.tags.empty()) update.tags = request_.tags[i];
       if (!update.key.empty() || !update.tags.empty()) updates.push_back(update);
     }
     const auto by_row = [](const RowUpdate& a, const RowUpdate& b) { return a.row < b.row; };
     if (!std::is_sorted(updates.begin(), updates.end(), by_row)) std::sort(updates.begin(), updates.end(), by_row);
-    if (flow_) flow_->announce_tags(updates, first_new_);
+    if (flow_) flow_->announce_tags(updates, fresh_);
     RowInfoWriter(txn, partition.id).apply(updates);
     if (keys_ == nullptr) return;
-    add_keys(txn, partition.id, *keys_, result_.indexes, first_new_);
-    partition.record.keyed_rows += new_rows(txn);
+    add_keys(txn, partition.id, *keys_, result_.indexes, fresh_);
+    partition.record.keyed_rows += n_new_;
   }
 
   // With everything in its place, so that the figures are exact; a throw takes all of it back.
@@ -190,8 +286,8 @@ class Publication {
     FlowAccount& flow = *flow_;
     const PartitionLimits limits = flow.record().limits;
     Demand demand;
-    demand.new_rows = new_rows(txn);
-    flow.add_rows(demand.new_rows);
+    demand.new_rows = n_new_ - n_consumed_;
+    flow.add_rows(demand.new_rows, std::min(fresh_.first, lowest_new_));
     demand.bytes_before = bytes_before;
     if (request_.reservation) demand.own_bytes = request_.reservation->span.nbytes;
     demand.own_oldest = flow.oldest_announced();
@@ -218,7 +314,6 @@ class Publication {
   // The rows that must go so that the put fits; of bytes an estimate, and the loop comes back when it was too low.
   ShedOrder order_for(const Txn& txn, const Partition& partition, const Excess& excess) const {
     ShedOrder order;
-    order.end = first_new_;
     order.spared = result_.indexes;
     std::sort(order.spared.begin(), order.spared.end());
     const std::string_view limit = excess.limit;
@@ -235,12 +330,13 @@ class Publication {
     return order;
   }
 
-  std::int64_t new_rows(const WriteTxn& txn) const { return std::max<std::int64_t>(0, txn.counters.next_row - first_new_); }
-
   Index::Impl& impl_;
   const PublishRequest& request_;
   const HashedKeys* keys_;
-  RowIndex first_new_ = 0;
+  RowSpan fresh_;                       // indexes that were given out here
+  std::int64_t n_new_ = 0;              // rows that are made: those, or the ones of `create_rows` that were missing
+  std::int64_t n_consumed_ = 0;         // of the latter, those that had their index before and were consumed
+  RowIndex lowest_new_ = row_limit;     // of the latter
   std::optional<FlowAccount> flow_;  // of a partition that has limits
   std::vector<FieldId> ids_;     // in the order of request_.fields
   std::vector<FieldId> fields_;  // ascending

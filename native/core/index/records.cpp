@@ -35,6 +35,10 @@ Counters Counters::parse(std::string_view bytes) {
   if (!may_exist(counters.next_row) || counters.next_generation == 0 || counters.next_generation > last_generation) {
     corrupt("counters that never were");
   }
+  if (!may_exist(counters.first_row) || counters.first_row % rows_of_a_node != 0 || counters.next_row < counters.first_row ||
+      !may_exist(counters.other_rows) || counters.other_end < 0 || counters.other_end > row_limit) {
+    corrupt("counters of rows that never were");
+  }
   if (counters.headroom_end > counters.headroom_bytes) corrupt("counters of more headroom than there is");
   return counters;
 }

@@ -1,6 +1,7 @@
 // The fixed records of the index and their bytes. Layouts, runs and rowinfo chunks have files of their own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,11 +16,29 @@ inline constexpr std::int64_t max_run_rows = std::int64_t{1} << 31;
 // No index comes near it, and sums of such a one and a count do not overflow.
 inline constexpr RowIndex row_limit = RowIndex{1} << 62;
 inline bool may_exist(RowIndex row) { return row >= 0 && row < row_limit; }
+
+// The nodes of a cluster number their rows apart: the one of ordinal k gives out [k << 50, + rows_given_out). The upper half of a
+// node's range is for names that are not given out here: `publish` makes rows of them where it is told to.
+inline constexpr RowIndex rows_of_a_node = RowIndex{1} << 50;
+inline constexpr RowIndex rows_given_out = RowIndex{1} << 49;
+
+// [first, end)
+struct RowSpan {
+  RowIndex first = row_limit;
+  RowIndex end = row_limit;
+  bool contains(RowIndex row) const { return row >= first && row < end; }
+  RowIndex count() const { return end - first; }
+};
+// The indexes that a session gives out which has given out `next_row` last, or none yet.
+inline RowSpan own_rows(RowIndex next_row) {
+  const RowIndex first = next_row / rows_of_a_node * rows_of_a_node;
+  return {first, first + rows_given_out};
+}
 // Names of fields live as long as the session. Look-up tables by id are no larger than this, whatever a record says.
 inline constexpr FieldId max_field_id = 1u << 24;
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 7;
+inline constexpr std::uint32_t format_version = 8;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -63,6 +82,14 @@ struct Counters : RegionBytes {
   std::uint64_t headroom_bytes = 0;
   std::uint64_t headroom_taken = 0;  // of it, pending, published or retired: counted there, too
   std::uint64_t headroom_end = 0;    // of it, handed out since it was last empty
+  std::int64_t first_row = 0;        // where next_row began; does not change
+  std::int64_t other_rows = 0;       // rows that were made under indexes which the caller, or a checkpoint, named
+  std::int64_t other_end = 0;        // behind the highest of them
+  std::uint64_t next_request = 0;    // see requests.hpp
+
+  // No row from it on was ever made, and no more rows than that.
+  RowIndex row_end() const { return std::max(next_row, other_end); }
+  std::int64_t rows_made() const { return next_row - first_row + other_rows; }
 
   RegionBytes& region(const Span& span) { return span.spilled() ? spill : *this; }
   static Counters parse(std::string_view bytes);
@@ -70,7 +97,7 @@ struct Counters : RegionBytes {
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Counters> && std::has_unique_object_representations_v<Counters>);
-static_assert(sizeof(Counters) == 28 * 8);
+static_assert(sizeof(Counters) == 32 * 8);
 
 struct PartitionRecord {
   std::uint64_t version = 0;

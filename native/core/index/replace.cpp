@@ -29,8 +29,8 @@ class Replacement {
     make_runs(txn);
     name_rows(txn);
     make_tasks(txn);
-    txn.counters.next_row = std::max(txn.counters.next_row, saved_.next_row);
-    txn.put(Key(Table::counters), txn.counters.view());  // who lists rows takes none from next_row on
+    spend_rows(txn.counters);
+    txn.put(Key(Table::counters), txn.counters.view());  // who lists rows takes none that the counters do not know
     for (Partition& partition : partitions_) {
       // What was loaded may be more than the limits of this session allow: then puts meet them, and the load does not.
       recount_flow(txn, partition);
@@ -39,6 +39,23 @@ class Replacement {
   }
 
  private:
+  // No index of the checkpoint is given out again. What was saved by another node has no say about the others of this one.
+  void spend_rows(Counters& counters) const {
+    const RowSpan own = own_rows(counters.first_row);
+    const auto spend = [&](RowIndex first, RowIndex end) {
+      if (first < own.end && end > own.first) counters.next_row = std::max(counters.next_row, std::min(end, own.end));
+    };
+    if (saved_.next_row > own.first && saved_.next_row <= own.end) spend(own.first, saved_.next_row);
+    for (const SavedRun& run : saved_.runs) {
+      spend(run.first, run.first + run.count);
+      counters.other_rows += run.count;
+      counters.other_end = std::max(counters.other_end, run.first + run.count);
+    }
+    for (const SavedTask& task : saved_.tasks) {
+      for (const RowRange& range : task.consumed) spend(range.first, range.first + range.count);
+    }
+  }
+
   void doom_all(WriteTxn& txn) {
     std::vector<Partition> all;
     {
@@ -141,7 +158,7 @@ class Replacement {
         if (!updates.back().key.empty()) keyed.push_back(saved_.rows[at].row);
       }
       RowInfoWriter(txn, partition.id).apply(updates);
-      add_keys(txn, partition.id, keys_[p], keyed, 0);
+      add_keys(txn, partition.id, keys_[p], keyed, {0, row_limit});
       partition.record.keyed_rows += static_cast<std::int64_t>(keyed.size());
     }
   }

@@ -39,7 +39,7 @@ RowListing Index::list_rows(const std::string& name) {
   const auto partition = partition_by_name(txn, name);
   if (!partition) return listing;
   listing.partition_found = true;
-  const auto n_rows = static_cast<std::size_t>(std::min(partition->record.rows, next_row(txn)));
+  const auto n_rows = static_cast<std::size_t>(std::min(partition->record.rows, stored_counters(txn).rows_made()));
   listing.indexes.reserve(n_rows);
   listing.keys.reserve(n_rows);
   listing.tags.reserve(n_rows);
@@ -121,7 +121,7 @@ std::uint64_t Index::merge_tags(const std::string& name, const std::vector<RowIn
     for (std::size_t i = 0; i < updates.size(); ++i) updates[i].tags = merged[i];
     std::erase_if(updates, [](const RowUpdate& update) { return update.tags.empty(); });
     FlowAccount flow(txn, *partition);
-    flow.announce_tags(updates, row_limit);
+    flow.announce_tags(updates, {});
     flow.store();
     RowInfoWriter(txn, partition->id).apply(updates);
     store_partition(txn, *partition);

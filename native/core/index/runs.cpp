@@ -32,16 +32,22 @@ bool RunCursor::accept(bool found) {
 }
 
 bool RunCursor::first() {
-  limit_ = next_row(txn_);
+  const Counters counters = stored_counters(txn_);
+  limit_ = counters.row_end();
+  left_ = counters.rows_made();
+  listing_ = true;
   return accept_listed(0, cursor_.seek(Key(Table::runs).u32(partition_).row(0)));
 }
 
 bool RunCursor::next() { return accept_listed(run_.end(), cursor_.next()); }
 
-// Who lists all rows pays for every row that the runs claim, so these are rows that were given out, each once.
+// Who lists all rows pays for every row that the runs claim, so these are rows that were made, each once.
 bool RunCursor::accept_listed(RowIndex from, bool found) {
   if (!accept(found)) return false;
   if (run_.start < from || run_.count > limit_ - run_.start) corrupt("runs that overlap, or rows that never were");
+  if (!listing_) return true;
+  if (run_.count > left_) corrupt("runs of more rows than were made");
+  left_ -= run_.count;
   return true;
 }
 

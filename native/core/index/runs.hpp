@@ -64,6 +64,8 @@ class RunCursor {
   Cursor cursor_;
   PartitionId partition_;
   RowIndex limit_ = row_limit;  // of the rows that a walk from the first run on may meet
+  std::int64_t left_ = 0;       // and how many of them
+  bool listing_ = false;
   bool valid_ = false;
   RunView run_;
 };

@@ -55,9 +55,7 @@ class Listing {
 
   void run() {
     SavedSession& saved = answer_.session;
-    const auto counters = txn_.get(Key(Table::counters));
-    if (!counters) corrupt("the counters are missing");
-    saved.next_row = Counters::parse(*counters).next_row;
+    saved.next_row = stored_counters(txn_).next_row;
     std::vector<Partition> partitions;
     {
       Cursor cursor(txn_, Table::partitions);

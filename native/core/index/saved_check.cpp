@@ -65,6 +65,12 @@ bool covered(const std::vector<RowRange>& ranges, RowRange range) {
   return range.first - at->first <= at->count && range.count <= at->count - (range.first - at->first);
 }
 
+// Rows that were given out, or that the session does not give out itself.
+bool may_have_been(const SavedSession& saved, RowIndex first, std::int64_t count) {
+  if (count <= 0 || first < 0 || first > row_limit - count) return false;
+  return first + count <= saved.next_row || first >= own_rows(saved.next_row).end;
+}
+
 class RunCheck {
  public:
   explicit RunCheck(const SavedSession& saved) : saved_(saved), living(saved.partitions.size()), live_cells_(saved.blocks.size()) {}
@@ -96,7 +102,7 @@ class RunCheck {
     if (!is_place(run.partition, saved_.partitions.size()) || run.partition < partition_) refuse("runs out of order");
     if (run.partition > partition_) next_ = 0;
     partition_ = run.partition;
-    if (run.first < next_ || run.count <= 0 || run.count > max_run_rows || run.first > saved_.next_row - run.count) {
+    if (run.first < next_ || run.count > max_run_rows || !may_have_been(saved_, run.first, run.count)) {
       refuse("rows that overlap, or beyond the last index");
     }
     next_ = run.first + run.count;
@@ -148,7 +154,7 @@ class RunCheck {
 }  // namespace
 
 void check_saved(const SavedSession& saved, const std::vector<Reservation>& reservations) {
-  if (saved.next_row < 0 || saved.next_row > row_limit) refuse("a last index that is none");
+  if (!may_exist(saved.next_row) || saved.next_row > own_rows(saved.next_row).end) refuse("a last index that is none");
   check_names(saved);
   check_blocks(saved, reservations);
   RunCheck runs(saved);
@@ -166,7 +172,7 @@ void check_saved(const SavedSession& saved, const std::vector<Reservation>& rese
   for (const SavedTask& task : saved.tasks) {
     RowIndex next = 0;
     for (const RowRange& range : task.consumed) {
-      if (range.first < next || range.count <= 0 || range.first > saved.next_row - range.count) {
+      if (range.first < next || !may_have_been(saved, range.first, range.count)) {
         refuse("task '" + task.name + "' consumed rows that never were");
       }
       next = range.first + range.count;

@@ -67,7 +67,9 @@ struct SavedTask {
 };
 
 struct SavedSession {
-  RowIndex next_row = 0;  // every index below it has been given out
+  // The session gives out [next_row / 2^50 * 2^50, + 2^49) and has given out what lies below next_row. Rows outside of that range
+  // may be anywhere: they came from other nodes.
+  RowIndex next_row = 0;
   std::vector<std::string> partitions;
   std::vector<std::vector<std::string>> known_fields;  // of each partition: every field that any row of it ever had
   std::vector<SavedBlock> blocks;

@@ -47,10 +47,9 @@ std::vector<Segment> ungiven_rows(const Txn& txn, const Partition& partition, Fl
       found.push_back({row, 1, 0, 0});
     }
   };
-  for (bool any = runs.seek(record.first); any && left > 0 && runs.run().start < order.end; any = runs.next()) {
+  for (bool any = runs.seek(record.first); any && left > 0; any = runs.next()) {
     const RowIndex from = std::max(runs.run().start, record.first);
-    const RowIndex to = std::min(runs.run().end(), order.end);
-    doomed.for_each_living(from, to - from, [&](RowIndex first, std::int64_t count) {
+    doomed.for_each_living(from, runs.run().end() - from, [&](RowIndex first, std::int64_t count) {
       for (RowIndex row = first; row < first + count && left > 0; ++row) look(row);
     });
   }

@@ -16,7 +16,6 @@ struct ShedOrder {
   std::int64_t rows = 0;                       // how many at most
   std::optional<std::int64_t> before_version;  // only rows of a lower version of the weights
   std::vector<RowIndex> spared;                // those of the put that needs the room, ascending
-  RowIndex end = row_limit;                    // no row from here on
   bool all_or_none = false;                    // fewer than `rows` would be of no use
 };
 

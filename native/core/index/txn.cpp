@@ -96,13 +96,13 @@ WriteTxn::WriteTxn(Env& env, WriteGate& gate) : Txn(env), entered_(gate) {
   }
 }
 
-RowIndex next_row(const Txn& txn) {
+Counters stored_counters(const Txn& txn) {
   const auto value = txn.get(Key(Table::counters));
   if (!value) corrupt("the counters are missing");
-  return Counters::parse(*value).next_row;
+  return Counters::parse(*value);
 }
 
-void first_write(Env& env, const Format& format, Span headroom) {
+void first_write(Env& env, const Format& format, Span headroom, RowIndex first_row) {
   MDB_txn* txn = nullptr;
   check(mdb_txn_begin(env.raw(), nullptr, 0, &txn), "create the index");
   const auto put = [&](Table table, std::string_view value) {
@@ -116,6 +116,7 @@ void first_write(Env& env, const Format& format, Span headroom) {
   Counters counters;
   counters.headroom_begin = headroom.offset;
   counters.headroom_bytes = headroom.nbytes;
+  counters.first_row = counters.next_row = first_row;
   // Above those of any session of that name before: a claim that outlived it must not fit a claim of this one.
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);

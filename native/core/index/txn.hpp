@@ -64,11 +64,11 @@ class WriteTxn : public Txn {
   Counters stored_;
 };
 
-// Read from the index: no row from it on was ever given out.
-RowIndex next_row(const Txn& txn);
+// As they stand in the index: what a write transaction changes of its own is not in them yet.
+Counters stored_counters(const Txn& txn);
 
 // Writes the first records of a fresh index: the format and the counters.
-void first_write(Env& env, const Format& format, Span headroom);
+void first_write(Env& env, const Format& format, Span headroom, RowIndex first_row);
 
 // Pages that only clears may use, and how many records a transaction that clears may touch, given the pages that are free
 // now: at least so many that a clear fits into the reserve. See txn.cpp.

@@ -38,7 +38,7 @@ void Store::format(const SessionFiles& files, const Sizes& sizes) {
   PayloadSegment::format(files.payload_fd, files.session, sizes.payload_bytes, headroom);
   if (sizes.spill_bytes > 0) SpillFile::format(files.spill_fd, files.payload_fd, files.session, sizes.spill_bytes);
   Index::create(files.directory + "/index", sizes.index_bytes, sizes.payload_bytes, layout::max_slots, sizes.spill_bytes,
-                {behind, headroom});
+                {behind, headroom}, sizes.first_row);
 }
 
 Store::Store(const SessionFiles& files) {

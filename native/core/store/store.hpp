@@ -35,6 +35,7 @@ class Store {
     std::uint64_t index_bytes = 0;
     std::uint64_t step_bytes = 0;
     std::uint64_t spill_bytes = 0;  // 0: no spill file
+    RowIndex first_row = 0;         // see Index::create
   };
 
   static void format(const SessionFiles& files, const Sizes& sizes);

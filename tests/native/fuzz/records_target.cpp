@@ -37,7 +37,9 @@ void run(std::string_view input) {
       }
       case 4: require(TaskRecord::parse(bytes).encode() == bytes, "a task is written as it was read"); return;
       case 5: {
-        const ClaimRecord claim = ClaimRecord::parse(bytes, 1'000'000);
+        Counters counters;
+        counters.next_row = 1'000'000;
+        const ClaimRecord claim = ClaimRecord::parse(bytes, counters);
         tq::RowIndex end = 0;
         for (const Segment& rows : claim.rows) {
           require(rows.row >= end && rows.count > 0 && rows.count <= 1'000'000 - rows.row, "rows of a claim ascend and exist");

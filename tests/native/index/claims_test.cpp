@@ -241,18 +241,20 @@ TEST_CASE("a claim rests on the same things as a commit does") {
 
 TEST_CASE("the bytes of a claim: ranges, joined where they touch; damaged ones are refused") {
   using tq::index::ClaimRecord;
+  tq::index::Counters all;
+  all.next_row = tq::index::row_limit;
   ClaimRecord record{7, 123, {{5, 1, 0, 0}, {6, 2, 0, 0}, {1000, 4096, 0, 0}}};
   const std::string bytes = record.encode();
   CHECK(bytes.size() == 16 + 2 + 2 + 2);
-  const ClaimRecord parsed = ClaimRecord::parse(bytes, tq::index::row_limit);
+  const ClaimRecord parsed = ClaimRecord::parse(bytes, all);
   CHECK(parsed.owner == 7);
   CHECK(parsed.deadline_ns == 123);
   REQUIRE(parsed.rows.size() == 2);
   CHECK((parsed.rows[0].row == 5 && parsed.rows[0].count == 3));
   CHECK((parsed.rows[1].row == 1000 && parsed.rows[1].count == 4096));
-  CHECK(ClaimRecord::parse(std::string_view(bytes).substr(0, 16), tq::index::row_limit).rows.empty());
+  CHECK(ClaimRecord::parse(std::string_view(bytes).substr(0, 16), all).rows.empty());
   const auto damaged = [](std::string_view value) {
-    return error_of([&] { ClaimRecord::parse(value, tq::index::row_limit); }).code == tq::ErrorCode::corrupt;
+    return error_of([&] { ClaimRecord::parse(value, all); }).code == tq::ErrorCode::corrupt;
   };
   CHECK(damaged(std::string_view(bytes).substr(0, 15)));
   CHECK(damaged(std::string_view(bytes).substr(0, 17)));

@@ -48,7 +48,7 @@ class NativeSession:
     def directory(self) -> Path:
         return Path("/dev/shm") / self.stem
 
-    def create(self, payload_bytes: int, index_bytes: int, step_bytes: int) -> None:
+    def create(self, payload_bytes: int, index_bytes: int, step_bytes: int, first_row: int = 0) -> None:
         self.directory.mkdir(mode=0o700)
         for suffix in SEGMENTS:
             posix_ipc.SharedMemory(f"/{self.stem}.{suffix}", posix_ipc.O_CREX, mode=0o600).close_fd()
@@ -60,6 +60,7 @@ class NativeSession:
                 payload_bytes=payload_bytes,
                 index_bytes=index_bytes,
                 step_bytes=step_bytes,
+                first_row=first_row,
             )
 
     @contextmanager
@@ -86,11 +87,11 @@ class NativeSession:
 
 @contextmanager
 def new_session(
-    payload_bytes: int = 32 * MIB, index_bytes: int = 16 * MIB, step_bytes: int = 4 * MIB
+    payload_bytes: int = 32 * MIB, index_bytes: int = 16 * MIB, step_bytes: int = 4 * MIB, first_row: int = 0
 ) -> Iterator[NativeSession]:
     session = NativeSession(f"test-{uuid.uuid4().hex[:12]}")
     try:
-        session.create(payload_bytes, index_bytes, step_bytes)  # may fail half-way, which a test asks for
+        session.create(payload_bytes, index_bytes, step_bytes, first_row)  # may fail half-way, which a test asks for
         yield session
     finally:
         session.remove()
