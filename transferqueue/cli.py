@@ -27,7 +27,7 @@ from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.cleaning import clean, own_sessions
 from transferqueue.storage.names import new_session_name
 from transferqueue.storage.session_dir import is_in_use, read_description
-from transferqueue.text_table import show_table
+from transferqueue.text_table import counted, show_table
 
 _STATE_LIMIT_ROWS = 20
 _MEANINGS = MEANINGS | {
@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     leases = commands.add_parser(
         "leases",
         help="who holds views of what, since when, and how much that keeps from being used again",
-        description="One line a process and block, the oldest first. Space of cleared rows returns when the last view "
-        "of their block dies: 'of no row' says how much of a block waits for that.",
+        description="One line a process and block, the oldest first. 'of no row' is the share of a block whose rows "
+        "were cleared or overwritten; its space returns when the other rows are gone, too, and the last view dies.",
     )
     leases.add_argument("--session", help=_WHICH)
     leases.add_argument("--partition", help="only blocks of this one")
@@ -272,7 +272,7 @@ def _leases(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(to_plain(attachment.paths.name, leases), indent=2))
         return 0
-    print(printable(f"session {attachment.paths.name}: {summary(leases)}"))
+    print(printable(f"session {attachment.paths.name}: {summary(leases, arguments.partition)}"))
     if leases:
         show_table(HEADER, [as_row(lease) for lease in leases])
     return 0
@@ -359,6 +359,8 @@ def _dropin(arguments: argparse.Namespace) -> int:
 
 def _clean(arguments: argparse.Namespace) -> int:
     started_s = time.monotonic()
+    if strangers := [path for path in arguments.dir if not os.path.isdir(os.path.expanduser(path))]:
+        raise ValueError(f"--dir: {', '.join(strangers)} is not a directory")
     # Where this environment would have them: what a reboot left there, no session names any more.
     configured = (read_environment()[1].get(key) for key in ("storage.dir", "spill.dir"))
     directories = [os.path.abspath(os.path.expanduser(path)) for path in (*arguments.dir, *configured) if path]
@@ -368,10 +370,11 @@ def _clean(arguments: argparse.Namespace) -> int:
         print(printable(f"{verb} {removed.what} ({format_size(removed.nbytes)})"))
     for left in done.left:
         print(printable(f"left {left.what}: {left.why}"))
-    dead = sum(removed.session is not None for removed in done.removed)
+    dead = counted(sum(removed.session is not None for removed in done.removed), "dead session")
+    others = counted(sum(removed.session is None for removed in done.removed), "other leftover")
     nbytes = format_size(sum(removed.nbytes for removed in done.removed))
     took_s = time.monotonic() - started_s
-    print(f"{verb} {dead} dead sessions and {len(done.removed) - dead} other leftovers, {nbytes}, in {took_s:.2f} s")
+    print(f"{verb} {dead} and {others}, {nbytes}, in {took_s:.2f} s")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from transferqueue._native import Store
 from transferqueue.config import format_size
+from transferqueue.text_table import counted
 
 _COMMAND_LIMIT = 60
 _START_TIME_FIELD = 22  # of /proc/<pid>/stat, counted from 1
@@ -128,18 +129,14 @@ def _of_no_row(lease: LeaseStats) -> str:
     return format_size(lease.nbytes - lease.live_bytes) if lease.live_bytes < lease.nbytes else ""
 
 
-def summary(leases: Sequence[LeaseStats]) -> str:
-    """One sentence about all of them."""
+def summary(leases: Sequence[LeaseStats], partition_id: str | None = None) -> str:
+    """One sentence about all of them, which are those of `partition_id` where it says so."""
     if not leases:
-        return "nobody holds a view"
+        return "nobody holds a view" + (f" of partition {partition_id!r}" if partition_id is not None else "")
     found = totals(leases)
     pinned = format_size(found["pinned_bytes"])
     return (
-        f"{_counted(found['processes'], 'process', 'processes')} with views of "
-        f"{_counted(found['blocks'], 'block', 'blocks')}: {format_size(found['nbytes'])}, of which {pinned} belong to "
-        "no row any more and come back when the views die"
+        f"{counted(found['processes'], 'process', 'processes')} with views of "
+        f"{counted(found['blocks'], 'block')}: {format_size(found['nbytes'])}; {pinned} of it in blocks "
+        "without rows, which come back when the views die"
     )
-
-
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"

@@ -1,4 +1,4 @@
-"""Tables of the command line."""
+"""Tables and numbers of the command line."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def show_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print("\t".join(header))
     for row in listed:
         print("\t".join(row))
+
+
+def counted(number: int, one: str, more: str | None = None) -> str:
+    """``1 block``, ``2 blocks``; with `more` where the plural is another than an s."""
+    return f"{number} {one if number == 1 else more or one + 's'}"

@@ -138,6 +138,7 @@ def test_errors_are_one_line_and_status_1(capsys: Any) -> None:
     assert output(capsys, "stats", "--session", "never-was", status=1).startswith("tq stats: there is no session")
     assert "no session name" in output(capsys, "stats", "--session", "a/b", status=1)
     assert "storage.size" in output(capsys, "serve", "--size", "ten", status=1)
+    assert "/no/such is not a directory" in output(capsys, "clean", "--dir", "/no/such", status=1)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     assert "storage.siez" in output(capsys, "serve", "--set", "storage.siez=1", status=1)
     # The caller's handlers are its own again: Ctrl-C still reaches a program that called `main`.

@@ -84,11 +84,14 @@ def test_what_was_cleared_meanwhile_is_said(session: tq.Session) -> None:
     assert (cleared.rows, cleared.fields, cleared.live_bytes, cleared.pinned_bytes) == (4, 2, 0, 4 * MIB)
     assert (partly.retired, partly.live_bytes, partly.nbytes, partly.pinned_bytes) == (False, MIB, 2 * MIB, 0)
     assert session.client.stats().retired_bytes == 4 * MIB
-    assert summary(session.leases()).startswith("1 process with views of 2 blocks: 6.0 MiB, of which 4.0 MiB belong to")
+    assert summary(session.leases()).startswith(
+        "1 process with views of 2 blocks: 6.0 MiB; 4.0 MiB of it in blocks without"
+    )
     assert held.batch_size == torch.Size([4])
     del held, of_one_row
     assert session.leases() == []
     assert summary([]) == "nobody holds a view"
+    assert summary([], "p") == "nobody holds a view of partition 'p'"
 
 
 def test_the_oldest_is_first_and_a_block_read_again_keeps_its_age(session: tq.Session) -> None:
@@ -157,7 +160,7 @@ def test_field_case_86_a_reference_cycle_that_keeps_a_view_is_found(session: tq.
         assert later["age_s"] > found["age_s"] + 0.02
         assert later["block"] == found["block"]
         lines = shown(capsys, session).splitlines()
-        assert "1 process with views of 1 block: 2.0 MiB, of which 2.0 MiB belong to no row" in lines[0]
+        assert "1 process with views of 1 block: 2.0 MiB; 2.0 MiB of it in blocks without rows" in lines[0]
         assert lines[2].split("\t")[0] == str(os.getpid())
         assert lines[2].split("\t")[2:-1] == ["train_0", f"{found['block']:x}", "2", "2", "2.0 MiB", "all", "1"]
         assert json.loads(shown(capsys, session, "--json", "--partition", "other"))["leases"] == []

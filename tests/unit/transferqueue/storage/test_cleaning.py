@@ -233,5 +233,5 @@ def test_the_command_says_sizes_and_reasons(live: SessionPaths, capsys: pytest.C
         shown = capsys.readouterr().out
         assert f"{verb} session {dead.name} (1." in shown
         assert f"left session {live.name}: in use" in shown
-        assert f"{verb} 1 dead sessions" in shown
+        assert f"{verb} 1 dead session and" in shown
     assert names(dead) == []
