@@ -253,7 +253,7 @@ TEST_CASE("the bytes of a claim: ranges, joined where they touch; damaged ones a
   CHECK((parsed.rows[0].row == 5 && parsed.rows[0].count == 3));
   CHECK((parsed.rows[1].row == 1000 && parsed.rows[1].count == 4096));
   CHECK(ClaimRecord::parse(std::string_view(bytes).substr(0, 16), all).rows.empty());
-  const auto damaged = [](std::string_view value) {
+  const auto damaged = [&](std::string_view value) {
     return error_of([&] { ClaimRecord::parse(value, all); }).code == tq::ErrorCode::corrupt;
   };
   CHECK(damaged(std::string_view(bytes).substr(0, 15)));
