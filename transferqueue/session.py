@@ -12,7 +12,8 @@ import os
 import threading
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from multiprocessing import util as multiprocessing_util
 from typing import TYPE_CHECKING, Any, overload
 
@@ -218,7 +219,8 @@ def init(
         if session is not None:
             made = _open_named(session, given, adopt=adopt)
         elif name is not None:
-            made = _join(name, given)
+            with _named_by_the_environment():
+                made = _join(name, given)
         else:
             made = _open_cluster_session(given) if cluster.ray_is_running() else _create(new_session_name(), given)
         _take_over(made)
@@ -283,7 +285,8 @@ def current_session() -> Session:
             return _process.session
         if _process.closed_name is not None:
             raise closed_error(_process.closed_name)
-        name = read_environment()[0] or cluster.find_session()
+        named = read_environment()[0]
+        name = named or cluster.find_session()
         if name is None:
             where = (
                 "in the controller (the driver), before or after the workers start: they find its session by themselves"
@@ -291,7 +294,22 @@ def current_session() -> Session:
                 else "first"
             )
             raise SessionNotFoundError(f"this process has no session yet: call transferqueue.init() {where}")
-        return attach(name)
+        with _named_by_the_environment() if named else nullcontext():
+            joined = attach(name)
+        return joined
+
+
+@contextmanager
+def _named_by_the_environment() -> Iterator[None]:
+    """Says where the name of a session came from that nobody in this process has written."""
+    try:
+        yield
+    except SessionNotFoundError as error:
+        raise SessionNotFoundError(
+            f"{error}. {SESSION_VARIABLE} in this process's environment names it, as a parent that made it left it, or "
+            "this process itself before it executed another program: unset it to start a session of your own",
+            session=error.session,
+        ) from None
 
 
 def live_session() -> Session | None:

@@ -148,9 +148,13 @@ def test_the_creator_exports_the_name_and_takes_it_back() -> None:
 
 
 def test_a_name_in_the_environment_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transferqueue import session as session_module
+
+    monkeypatch.setattr(session_module, "_process", session_module._Process())  # as one that had no session yet
     monkeypatch.setenv("TRANSFERQUEUE_SESSION", "gone-since")
-    with pytest.raises(tq.SessionNotFoundError, match="gone-since"):
-        tq.init()
+    for call in (tq.init, tq.get_client, lambda: tq.kv_list()):
+        with pytest.raises(tq.SessionNotFoundError, match=r"gone-since.* TRANSFERQUEUE_SESSION .* unset it"):
+            call()
 
 
 def child_of_multiprocessing(name: str, connection: Any) -> None:
