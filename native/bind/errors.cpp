@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <system_error>
 
 #include "core/error.hpp"
 #include "core/memory/mapping_budget.hpp"
@@ -117,13 +118,27 @@ nb::handle error_class(const char* name) {
   return PyObject_GetAttrString(module, name);
 }
 
+// Paths in it need not be UTF-8.
+nb::object as_text(const std::string& what) {
+  return nb::steal(PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "replace"));
+}
+
+// The error of the system in words, too, as Python's own OSErrors have it: few know what errno 24 is.
+std::string with_cause(const Error& error) {
+  const std::string what = error.what();
+  if (error.errno_value <= 0) return what;
+  const std::string cause = std::generic_category().message(error.errno_value);
+  return what.ends_with(cause) ? what : what + ": " + cause;
+}
+
 void raise(const Error& error) {
   if (error.code == ErrorCode::invalid) {
     PyErr_SetString(PyExc_ValueError, error.what());
     return;
   }
   if (error.code == ErrorCode::system) {
-    nb::object instance = nb::steal(PyObject_CallFunction(PyExc_OSError, "is", error.errno_value, error.what()));
+    const nb::object message = as_text(with_cause(error));
+    nb::object instance = nb::steal(PyObject_CallFunction(PyExc_OSError, "iO", error.errno_value, message.ptr()));
     if (instance.is_valid()) PyErr_SetObject(instance.type().ptr(), instance.ptr());
     return;
   }
@@ -131,7 +146,7 @@ void raise(const Error& error) {
     if (mapping.code != error.code) continue;
     const nb::object cls = nb::steal(error_class(mapping.class_name));
     if (!cls.is_valid()) return;  // an AttributeError is set
-    const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), static_cast<Py_ssize_t>(strlen(error.what())), "replace"));
+    const nb::object message = as_text(error.what());
     const nb::object instance = cls(message, **details(error, mapping.facts));
     PyErr_SetObject(cls.ptr(), instance.ptr());
     return;

@@ -4,10 +4,12 @@ by halves, and everything fits again after a clear."""
 from __future__ import annotations
 
 import random
+import resource
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
@@ -367,3 +369,17 @@ def test_a_full_file_system_at_each_step_that_takes_of_it() -> None:
         "again",
         "end",
     ]
+
+
+def test_an_address_space_without_room_for_a_view_or_a_copy(client: tq.TransferQueueClient) -> None:
+    meta = client.put(of_bytes(3 * MIB), partition_id="p")
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MIB, before[1]))
+    try:
+        with pytest.raises(MemoryError, match="no memory for a copy of 3145728 bytes"):
+            client.get_data(meta)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert client.stats().leased_bytes == 0
+    assert client.get_data(meta)["x"].shape == (1, 3 * MIB)

@@ -6,8 +6,10 @@
 #include <array>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include "core/memory/fork_gate.hpp"
+#include "core/memory/mapping_budget.hpp"
 
 namespace tq {
 
@@ -32,7 +34,10 @@ Buffer map(std::uint64_t nbytes) {
   const bool huge = nbytes >= huge_page_nbytes;
   const std::uint64_t lead = huge ? huge_page_nbytes : 0;
   void* found = ::mmap(nullptr, nbytes + lead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (found == MAP_FAILED) throw std::bad_alloc();
+  if (found == MAP_FAILED) {
+    throw MappingLimitError("no memory for a copy of " + std::to_string(nbytes) +
+                            " bytes: this process may have no more (ulimit -v), or the machine has none");
+  }
   auto* base = static_cast<std::byte*>(found);
   if (!huge) return {base, nbytes};
   const std::uint64_t skipped = round_up(reinterpret_cast<std::uint64_t>(base), huge_page_nbytes) - reinterpret_cast<std::uint64_t>(base);
@@ -119,7 +124,14 @@ std::shared_ptr<std::byte> gather_buffer(std::uint64_t nbytes) {
   }
   const std::uint64_t wanted = round_up(nbytes, step_nbytes);
   Buffer buffer = Pool::instance().take(wanted);
-  if (buffer.base == nullptr) buffer = map(wanted);
+  if (buffer.base == nullptr) {
+    try {
+      buffer = map(wanted);
+    } catch (const MappingLimitError&) {
+      if (Pool::instance().trim() == 0) throw;  // what is in use comes before what is kept
+      buffer = map(wanted);
+    }
+  }
   return {buffer.base, [size = buffer.nbytes](std::byte* p) noexcept {
             const DeleterGuard guard;
             Pool::instance().give_back({p, size});

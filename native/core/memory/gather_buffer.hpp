@@ -13,7 +13,7 @@ namespace tq {
 inline constexpr std::uint64_t gather_pool_limit_nbytes = 128u << 20;
 
 // At least `nbytes` (> 0) of memory, aligned to 64 bytes, of any content. The last copy of the pointer gives it back, on any
-// thread. Inside an operation. std::bad_alloc.
+// thread. Inside an operation. MappingLimitError (or std::bad_alloc, below 128 KiB).
 std::shared_ptr<std::byte> gather_buffer(std::uint64_t nbytes);
 
 // Memory of this process that waits for the next gather.

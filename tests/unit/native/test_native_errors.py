@@ -268,6 +268,7 @@ def test_descriptors_that_are_none(session: ns.NativeSession) -> None:
     with pytest.raises(OSError) as caught:
         Store(str(session.directory), 9999, 9999, 9999, session=session.name)
     assert caught.value.errno == errno.EBADF
+    assert str(caught.value).endswith(": Bad file descriptor")
 
 
 def test_a_view_that_cannot_be_mapped_can_be_copied(store: Store) -> None:
