@@ -44,7 +44,11 @@ def describe_bundle_wait(
         inside = {name: free.get(name + ending, 0.0) for name in wanted}
         text = f"bundle {rank} of pool {pool!r}, on {place.node}, has {amounts(inside, wanted)} free"
         enough = all(inside[name] >= amount for name, amount in wanted.items())
-        lines.append(text + (", which is enough: its process is starting" if enough else ""))
+        # Ray takes an actor's share before its process runs: what looks taken may be this very rank's.
+        if enough:
+            lines.append(f"{text}, which is enough: its process is starting")
+        else:
+            lines.append(f"{text}: others hold the rest, or the rank itself, whose process is starting")
     return f"each waits for {amounts(wanted, wanted)}; {'; '.join(lines)}"
 
 
