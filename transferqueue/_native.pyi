@@ -27,6 +27,7 @@ BUILD_FINGERPRINT: int
 PAUSE_POINTS: bool  # pause points are compiled in
 
 Indexes = npt.NDArray[np.int64]
+_Strings = tuple[npt.NDArray[np.uint8], Indexes]  # bytes of all, and where each ends
 
 class FieldLayout:
     """How one field lies in a block; offsets in bytes from the start of the block."""
@@ -52,10 +53,11 @@ class FieldLayout:
 class Reservation:
     """A pending extent. Dropped unpublished, it is given back at the next call (not in the destructor)."""
 
+    offset: int
+    nbytes: int
     @property
-    def offset(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
+    def spilled(self) -> bool:
+        """It lies in the spill file: `copy_in` writes to it, nothing else does."""
     def copy_in(self, writes: Sequence[tuple[int, int, int]]) -> None:
         """(offset in the extent, source address, nbytes) each; parallel where it pays; no GIL."""
     def writable(self, offset: int, nbytes: int) -> Any:
@@ -171,59 +173,32 @@ class SavedSession:
 
     def __init__(self) -> None: ...
     next_row: int  # the next index that the session would give out; rows of other nodes may lie beyond its range
+    partitions: list[str]
+    known_fields: list[list[str]]  # Of each partition: every field that any row of it ever had
+    blocks: Indexes  # int64 [blocks, 4]: partition, rows, nbytes, number of fields
     @property
-    def partitions(self) -> list[str]: ...
-    @property
-    def known_fields(self) -> list[list[str]]:
-        """Of each partition: every field that any row of it ever had."""
-    @property
-    def blocks(self) -> Indexes:
-        """int64 [blocks, 4]: partition, rows, nbytes, number of fields."""
-    @property
-    def fields(
-        self,
-    ) -> tuple[Indexes, tuple[npt.NDArray[np.uint8], Indexes], tuple[npt.NDArray[np.uint8], Indexes]]:
+    def fields(self) -> tuple[Indexes, _Strings, _Strings]:
         """Of the blocks one after another: int64 [fields, 5] as in FieldLayout (kind, data_offset, data_nbytes,
         row_nbytes, offsets_offset), names, schemas."""
-    @property
-    def runs(self) -> Indexes:
-        """int64 [runs, 4]: partition, first row, rows, number of cells; ascending. Every row is in one."""
-    @property
-    def cells(self) -> Indexes:
-        """int64 [cells, 3]: block, row in it of the run's first row, number of fields."""
-    @property
-    def cell_fields(self) -> Indexes:
-        """Of the cells one after another: positions in the fields of the block."""
-    @property
-    def rows(self) -> Indexes:
-        """int64 [rows, 2]: partition, row; those that have a key or tags, ascending."""
-    @property
-    def keys(self) -> tuple[npt.NDArray[np.uint8], Indexes]:
-        """Of `rows`; empty: none."""
-    @property
-    def tags(self) -> tuple[npt.NDArray[np.uint8], Indexes]: ...
+    runs: Indexes  # int64 [runs, 4]: partition, first row, rows, number of cells; ascending. Every row is in one
+    cells: Indexes  # int64 [cells, 3]: block, row in it of the run's first row, number of fields
+    cell_fields: Indexes  # Of the cells one after another: positions in the fields of the block
+    rows: Indexes  # int64 [rows, 2]: partition, row; those that have a key or tags, ascending
+    keys: _Strings  # Of `rows`; empty: none
+    tags: _Strings
     @property
     def tasks(self) -> list[tuple[int, str, bytes, Indexes]]:
         """Partition, name, state of the sampler, int64 [ranges, 2] of consumed rows: first, count."""
     def set_partitions(self, names: Sequence[str], known_fields: Sequence[Sequence[str]]) -> None: ...
-    def set_blocks(
-        self,
-        blocks: Indexes,
-        fields: Indexes,
-        names: tuple[npt.NDArray[np.uint8], Indexes],
-        schemas: tuple[npt.NDArray[np.uint8], Indexes],
-    ) -> None: ...
+    def set_blocks(self, blocks: Indexes, fields: Indexes, names: _Strings, schemas: _Strings) -> None: ...
     def set_runs(self, runs: Indexes, cells: Indexes, cell_fields: Indexes) -> None: ...
-    def set_rows(
-        self, rows: Indexes, keys: tuple[npt.NDArray[np.uint8], Indexes], tags: tuple[npt.NDArray[np.uint8], Indexes]
-    ) -> None: ...
+    def set_rows(self, rows: Indexes, keys: _Strings, tags: _Strings) -> None: ...
     def add_task(self, partition: int, name: str, sampler_state: bytes, consumed: Indexes) -> None: ...
 
 class SessionSnapshot:
     """A whole session as it was at one commit; its blocks are leased while this lives and is not released."""
 
-    @property
-    def session(self) -> SavedSession: ...
+    session: SavedSession
     @property
     def parts(self) -> Indexes:
         """int64 [parts, 4]: block, offset in the saved block, offset in the block as it lies, nbytes; all its bytes."""
@@ -264,14 +239,11 @@ class Store:
         """Attaches; the descriptors are duplicated. LayoutMismatchError, CorruptSegmentError, SessionNotFoundError."""
     def close(self) -> None:
         """Idempotent. Views stay readable; their leases live until they die. Later calls raise ClosedError."""
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def owner(self) -> int: ...
+    closed: bool
+    owner: int
     def end_session(self) -> None:
         """Sets the ended word and wakes everybody: their next call raises SessionNotFoundError."""
-    @property
-    def ended(self) -> bool: ...
+    ended: bool
 
     # puts; lock_timeout_s: the longest wait for a lock that a stopped process keeps (None: 30 s): TransferTimeoutError
     def reserve(
@@ -302,6 +274,8 @@ class Store:
         row that was cleared and is made again is the sample that it was: marks and claims of tasks on it stand."""
     def reserve_headroom(self, nbytes: int) -> Reservation:
         """Of the room that only moves may take, so that a full store can be compacted. StorageFullError."""
+    def reserve_spilled(self, nbytes: int) -> Reservation:
+        """A place in the spill file, for rows that are rewritten there. StorageFullError."""
     def move(
         self,
         source: Resolved,
@@ -398,6 +372,8 @@ class Store:
     def set_limits(self, pattern: str, settings: dict[str, Any]) -> None:
         """For all partitions that the pattern names, those to come included. A setting that is missing stays; a cap of
         None is none."""
+    def remove_limits(self, pattern: str) -> bool:
+        """Takes the rule of exactly this name or pattern away. False: there was none."""
     def limit_rules(self) -> list[tuple[str, dict[str, Any]]]: ...
     def limit_report(self, partition: str) -> dict[str, Any]:
         """See `PartitionLimits`; of a partition that does not exist, what it would get."""
@@ -444,11 +420,12 @@ class Store:
         least recently used of such. Returns the bytes that became free; 0: no spill file, nothing to move, no room on
         the disk. Raises CorruptSegmentError (the file was cut) or OSError (the disk failed)."""
     def sparse_blocks(
-        self, after: int = 0, within: tuple[int, int] | None = None
+        self, after: int = 0, within: tuple[int, int] | None = None, spilled: bool = False
     ) -> tuple[int, Indexes, list[tuple[str, list[str]]], Indexes, Indexes]:
         """Published blocks that rows name in part only, and those in the headroom.
 
-        Returns (next, blocks, groups, shapes, ranges). With `within` (offset, nbytes): those that reach into it.
+        Returns (next, blocks, groups, shapes, ranges). With `within` (offset, nbytes): those that reach into it. With
+        `spilled`: of the spill file, else of memory.
 
         A bounded number behind the block `after`; `next` is where to go on, 0 at the end. blocks, int64 [b, 6]: ref,
         offset, nbytes, bytes that rows name (exact; 0 for leased ones), in the headroom, leased. groups: (partition,

@@ -118,6 +118,8 @@ class Allocation(Generic[Meta]):
             RuntimeError: committed or aborted before, or made by the parent process.
             SchemaMismatchError: `extra` has other rows or a field of the allocation.
             StaleMetadataError: a row was cleared meanwhile; nothing is stored.
+            TransferTimeoutError: a process that stands still kept the session's write lock for the timeout of `alloc`
+                (by default ``put.timeout_s``, at least 1 s); names it.
         """
         self._check_open()
         plan, reservation = self._plan, self._reservation

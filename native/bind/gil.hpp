@@ -11,7 +11,13 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
+
+#include "core/error.hpp"
+#include "core/patience.hpp"
 
 namespace tq::bind {
 
@@ -74,6 +80,31 @@ inline void check_signals() {
   };
   const Acquired acquired;
   if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
+// As without_gil, of a call that changes the session: while it waits for the session's write lock, signal handlers run (and
+// what they raise ends it), see FirstWait. `work` may be called several times; all of it together waits for so long.
+template <typename Work>
+auto changing(std::optional<double> lock_timeout_s, Work&& work) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double slice_s = 0.1;
+  constexpr double otherwise_s = 30.0;  // as the gate has it
+  const double whole_s = lock_timeout_s.value_or(otherwise_s);
+  const auto began = Clock::now();
+  for (;;) {
+    const double left_s = std::max(0.0, whole_s - std::chrono::duration<double>(Clock::now() - began).count());
+    const bool last = left_s <= slice_s;
+    try {
+      return without_gil([&] {
+        const Patience patience(lock_timeout_s ? std::optional(left_s) : std::nullopt);
+        const FirstWait first(std::min(slice_s, left_s), whole_s, last);
+        return work();
+      });
+    } catch (const Error& error) {
+      if (!error.nothing_done) throw;
+    }
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+  }
 }
 
 }  // namespace tq::bind

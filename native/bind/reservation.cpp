@@ -44,6 +44,7 @@ void bind_reservation(nb::module_& module) {
                            "A pending extent. Dropped unpublished, it is given back at the next call.")
       .def_prop_ro("offset", [](const PendingBlock& self) { return self.reservation().span.offset; })
       .def_prop_ro("nbytes", &PendingBlock::nbytes)
+      .def_prop_ro("spilled", [](const PendingBlock& self) { return self.reservation().span.spilled(); })
       .def("copy_in", &copy_in, nb::arg("writes"))
       .def("writable", &writable, nb::arg("offset"), nb::arg("nbytes"))
       .def("map_for_producer", nogil(&PendingBlock::map_for_producer))

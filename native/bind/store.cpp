@@ -16,7 +16,6 @@
 #include "bind/store.hpp"
 #include "bind/task_lock.hpp"
 #include "bind/text.hpp"
-#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -41,10 +40,7 @@ void init(Store* self, const nb::str& directory, int control_fd, int table_fd, i
 
 std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::optional<double> timeout_s, bool ahead,
                                       std::optional<double> lock_timeout_s) {
-  return without_gil([&] {
-    const Patience patience(lock_timeout_s);
-    return self.reserve(nbytes, timeout_s, check_signals, ahead);
-  });
+  return changing(lock_timeout_s, [&] { return self.reserve(nbytes, timeout_s, check_signals, ahead); });
 }
 
 PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
@@ -58,18 +54,12 @@ PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
   request.tags = to_byte_strings(tags, "tags");
   request.exclusive_keys = exclusive_keys;
   request.create_rows = create_rows;
-  return without_gil([&] {
-    const Patience patience(lock_timeout_s);
-    return self.publish(std::move(request), reservation);
-  });
+  return changing(lock_timeout_s, [&] { return self.publish(request, reservation); });
 }
 
 std::int64_t move(Store& self, const Resolved& source, PendingBlock& reservation,
                   const std::vector<FieldLayout>& fields, bool compaction, std::optional<double> lock_timeout_s) {
-  return without_gil([&] {
-    const Patience patience(lock_timeout_s);
-    return self.move(source, reservation, fields, compaction);
-  });
+  return changing(lock_timeout_s, [&] { return self.move(source, reservation, fields, compaction); });
 }
 
 std::shared_ptr<Resolved> resolve(Store& self, const nb::str& partition, const std::optional<IndexesArgument>& indexes,
@@ -105,6 +95,7 @@ void bind_store(nb::module_& module) {
       .def("reserve", &reserve, nb::arg("nbytes"), nb::arg("timeout_s").none(), nb::arg("ahead") = false,
            nb::kw_only(), nb::arg("lock_timeout_s") = nb::none())
       .def("reserve_headroom", nogil(&Store::reserve_headroom), nb::arg("nbytes"))
+      .def("reserve_spilled", nogil(&Store::reserve_spilled), nb::arg("nbytes"))
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),

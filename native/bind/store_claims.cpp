@@ -16,7 +16,6 @@
 #include "bind/store.hpp"
 #include "bind/text.hpp"
 #include "core/claim_clock.hpp"
-#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -43,10 +42,7 @@ std::optional<std::pair<std::uint64_t, double>> claim(Store& self, const nb::str
   choice.rows = to_vector(rows);
   choice.sampler_state = to_string(sampler_state);
   const std::int64_t lease_ns = to_ns(lease_s, "lease_s");
-  const auto grant = without_gil([&] {
-    const Patience patience(lock_timeout_s);
-    return self.claim(choice, lease_ns);
-  });
+  const auto grant = changing(lock_timeout_s, [&] { return self.claim(choice, lease_ns); });
   if (!grant) return std::nullopt;
   return std::pair{grant->fencing, to_s(grant->deadline_ns)};
 }
@@ -54,14 +50,14 @@ std::optional<std::pair<std::uint64_t, double>> claim(Store& self, const nb::str
 void finish_claim(Store& self, const nb::str& partition, const nb::str& task, std::uint64_t fencing, bool consumed) {
   const std::string name = to_utf8(partition, "partition");
   const std::string task_name = to_utf8(task, "task");
-  without_gil([&] { self.finish_claim(name, task_name, fencing, consumed); });
+  changing(std::nullopt, [&] { self.finish_claim(name, task_name, fencing, consumed); });
 }
 
 double extend_claim(Store& self, const nb::str& partition, const nb::str& task, std::uint64_t fencing, double lease_s) {
   const std::string name = to_utf8(partition, "partition");
   const std::string task_name = to_utf8(task, "task");
   const std::int64_t lease_ns = to_ns(lease_s, "lease_s");
-  return to_s(without_gil([&] { return self.extend_claim(name, task_name, fencing, lease_ns); }));
+  return to_s(changing(std::nullopt, [&] { return self.extend_claim(name, task_name, fencing, lease_ns); }));
 }
 
 }  // namespace

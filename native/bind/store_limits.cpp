@@ -136,9 +136,16 @@ void bind_store_limits(nb::class_<Store>& store) {
           [](Store& self, const nb::str& pattern, const Facts& settings) {
             const std::string name = to_utf8(pattern, "partition");
             const LimitRule rule = to_rule(settings);
-            without_gil([&] { self.set_limits(name, rule); });
+            changing(std::nullopt, [&] { self.set_limits(name, rule); });
           },
           nb::arg("pattern"), nb::arg("settings"))
+      .def(
+          "remove_limits",
+          [](Store& self, const nb::str& pattern) {
+            const std::string name = to_utf8(pattern, "partition");
+            return changing(std::nullopt, [&] { return self.remove_limits(name); });
+          },
+          nb::arg("pattern"))
       .def("limit_rules", &limit_rules)
       .def("limit_report", &limit_report, nb::arg("partition"))
       .def(

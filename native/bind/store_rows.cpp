@@ -16,7 +16,6 @@
 #include "bind/rows.hpp"
 #include "bind/store.hpp"
 #include "bind/text.hpp"
-#include "core/patience.hpp"
 
 namespace nb = nanobind;
 
@@ -51,14 +50,14 @@ void merge_tags(Store& self, const nb::str& partition, const IndexesArgument& in
   const std::string name = to_utf8(partition, "partition");
   const std::vector<std::int64_t> rows = to_vector(indexes);
   const std::vector<std::string> maps = to_byte_strings(tags, "tags");
-  without_gil([&] { self.merge_tags(name, rows, maps); });
+  changing(std::nullopt, [&] { self.merge_tags(name, rows, maps); });
 }
 
 std::int64_t clear_rows(Store& self, const nb::str& partition, const std::optional<IndexesArgument>& indexes,
                         const std::optional<Strings>& keys) {
   const std::string name = to_utf8(partition, "partition");
   const RowSelector rows = existing_rows(indexes, keys, "clear_rows");
-  return without_gil([&] { return self.clear_rows(name, rows); });
+  return changing(std::nullopt, [&] { return self.clear_rows(name, rows); });
 }
 
 std::tuple<bool, Indexes, Array2<std::int8_t>, std::vector<bool>> production(
@@ -101,17 +100,19 @@ bool task_commit(Store& self, const nb::str& partition, const nb::str& task, std
   const std::vector<std::string> names = to_strings(fields, "fields");
   const std::vector<std::int64_t> rows = to_vector(consumed);
   const std::string state = to_string(sampler_state);
-  return without_gil([&] {
-    const Patience patience(lock_timeout_s);
-    return self.task_commit(name, task_name, task_version, names, rows, state);
-  });
+  return changing(lock_timeout_s, [&] { return self.task_commit(name, task_name, task_version, names, rows, state); });
 }
 
 void task_reset(Store& self, const nb::str& partition, const std::optional<nb::str>& task) {
   const std::string name = to_utf8(partition, "partition");
   const std::optional<std::string> task_name =
       task ? std::optional<std::string>(to_utf8(*task, "task")) : std::nullopt;
-  without_gil([&] { self.task_reset(name, task_name); });
+  changing(std::nullopt, [&] { self.task_reset(name, task_name); });
+}
+
+bool clear_partition(Store& self, const nb::str& partition) {
+  const std::string name = to_utf8(partition, "partition");
+  return changing(std::nullopt, [&] { return self.clear_partition(name); });
 }
 
 // A call that takes only the partition's name.
@@ -132,7 +133,7 @@ void bind_store_rows(nb::class_<Store>& store) {
       .def("merge_tags", &merge_tags, nb::arg("partition"), nb::arg("indexes").noconvert(), nb::arg("tags"))
       .def("clear_rows", &clear_rows, nb::arg("partition"), nb::kw_only(),
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none())
-      .def("clear_partition", by_name(&Store::clear_partition), nb::arg("partition"))
+      .def("clear_partition", &clear_partition, nb::arg("partition"))
       .def("partitions", [](Store& self) { return to_list(without_gil([&] { return self.partitions(); })); })
       .def("ensure_partition", by_name(&Store::ensure_partition), nb::arg("partition"))
       .def(

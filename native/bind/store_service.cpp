@@ -95,10 +95,10 @@ using Table = Array2<std::int64_t>;
 using Groups = nb::typed<nb::list, nb::typed<nb::tuple, nb::str, nb::typed<nb::list, nb::str>>>;
 using Found = nb::typed<nb::tuple, int, Table, Groups, Table, Table>;
 
-Found sparse_blocks(Store& self, std::uint64_t after, std::optional<Window> within) {
+Found sparse_blocks(Store& self, std::uint64_t after, std::optional<Window> within, bool spilled) {
   std::optional<Span> window;
   if (within) window = Span{within->first, within->second};
-  const SparseBlocks found = without_gil([&] { return self.sparse_blocks(BlockRef{after}, window); });
+  const SparseBlocks found = without_gil([&] { return self.sparse_blocks(BlockRef{after}, window, spilled); });
   std::vector<BlockRow> blocks;
   for (const SparseBlocks::Block& block : found.blocks) {
     blocks.push_back({static_cast<std::int64_t>(block.ref.word), static_cast<std::int64_t>(block.span.offset),
@@ -142,7 +142,7 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("stats", &stats)
       .def("partition_stats", &partition_stats)
       .def("check", nogil(&Store::check))
-      .def("sparse_blocks", &sparse_blocks, nb::arg("after") = 0, nb::arg("within") = nb::none())
+      .def("sparse_blocks", &sparse_blocks, nb::arg("after") = 0, nb::arg("within") = nb::none(), nb::arg("spilled") = false)
       .def("cheapest_window", &cheapest_window, nb::arg("nbytes"))
       .def("reserve_within", &reserve_within, nb::arg("offset"), nb::arg("nbytes"))
       .def("write_lock_holds", nogil(&Store::write_lock_holds));

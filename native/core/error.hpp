@@ -40,6 +40,7 @@ class Error : public std::runtime_error {
   std::vector<std::int64_t> rows;
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::uint64_t>> figures;
+  bool nothing_done = false;         // of a timeout: the call may begin anew (FirstWait)
   const char* resource = nullptr;  // what is full, where it is not the one that the code says
 };
 

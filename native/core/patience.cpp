@@ -10,6 +10,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double longest_s = 1e9;
 
 thread_local std::optional<Clock::time_point> until;
+thread_local const FirstWait* first_wait = nullptr;
 
 }  // namespace
 
@@ -19,6 +20,17 @@ Patience::Patience(std::optional<double> timeout_s) noexcept : before_(until) {
 }
 
 Patience::~Patience() { until = before_; }
+
+FirstWait::FirstWait(double slice_s, double whole_s, bool last) noexcept
+    : slice_s(slice_s), whole_s(whole_s), last(last), before_(first_wait) {
+  first_wait = this;
+}
+
+FirstWait::~FirstWait() { first_wait = before_; }
+
+const FirstWait* FirstWait::current() noexcept { return first_wait; }
+
+void FirstWait::over() noexcept { first_wait = nullptr; }
 
 double Patience::left_s(double otherwise_s) noexcept {
   if (!until) return otherwise_s;

@@ -4,6 +4,7 @@ their own deadline with the name of who holds the lock, and all goes on when it 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,8 +29,9 @@ from tests.crash.frozen import (
     write_everything,
 )
 from tests.crash.world import World
+from tests.support.compaction import compact
 from tests.support.sessions import wait_for
-from tests.support.versioned_rows import rows
+from tests.support.versioned_rows import rows, versions_of
 from transferqueue import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(180)
@@ -115,6 +117,54 @@ def test_a_writer_killed_where_it_stands_is_replaced_at_once(world: World, point
         world.client.put(rows([100], 1), partition_id="others", timeout=5.0)
         world.client.clear_partition("others")
     world.verify(plain={**world.plain, **dict.fromkeys(EIGHT, version)})
+
+
+@pytest.mark.timeout(25)  # the calls would wait for 30 s
+def test_who_waits_for_a_writer_that_stands_still_hears_of_ctrl_c(world: World) -> None:
+    client = world.client
+    claimed = client.claim("t", "plain", fields="x", batch_size=2, lease_s=60)
+    calls: list[Callable[[], object]] = [
+        partial(client.put, rows([100], 1), partition_id="others", timeout=30),
+        partial(client.clear_partition, "plain"),
+        partial(client.clear_samples, meta_of(world)),
+        partial(client.ack, claimed),
+        partial(client.set_limits, "others", max_bytes=None),
+    ]
+    with frozen(world, "write_gate.entered", overwrite, meta_of(world), world.plain[0]):
+        for call in calls:
+            timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            timer.join()
+        read_everything(world)
+    client.nack(claimed)
+    write_everything(world)
+    client.set_limits("others", remove=True)
+    world.verify()
+
+
+def compact_sparse(client: TransferQueueClient, arm: victims.Arm, meta: tq.BatchMeta) -> None:
+    client.clear_samples(meta)
+    arm()
+    compact(client)
+
+
+def test_a_compaction_that_stands_still_keeps_nobody_from_compacting(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    sparse = [world.client.put(rows(range(32), 1), partition_id="sparse") for _ in range(2)]
+    gone = [meta.select_samples(list(range(2, 32))) for meta in sparse]
+    with caplog.at_level("WARNING", "transferqueue"):
+        with frozen(world, "copy.midway", compact_sparse, gone[0]) as child:
+            world.client.clear_samples(gone[1])
+            assert compact(world.client) > 0
+            assert f"process {child.pid} (" in caplog.text
+            assert "compaction goes on beside it" in caplog.text
+            for meta in sparse:
+                assert versions_of(world.client.get_data(meta.select_samples([0, 1]))) == [(0, 1), (1, 1)]
+    world.client.clear_partition("sparse")
+    world.verify()
 
 
 def test_it_stops_while_others_wait_and_goes_on(world: World) -> None:

@@ -124,6 +124,8 @@ class ClaimCalls(ChoiceCalls):
 
         Raises:
             StaleMetadataError: the claim is over (see `Claim`); its rows may be somebody else's. Nothing is changed.
+            TransferTimeoutError: a process that stands still kept the session's write lock for 30 s; names it. The
+                claim stands.
         """
         self._finish(claim, "ack", consumed=True)
 
@@ -131,7 +133,7 @@ class ClaimCalls(ChoiceCalls):
         """Gives the rows of a claim back: they are offered again at once, and who waits for rows is woken.
 
         Raises:
-            StaleMetadataError: as in `ack`.
+            StaleMetadataError, TransferTimeoutError: as in `ack`.
         """
         self._finish(claim, "nack", consumed=False)
 
@@ -139,7 +141,7 @@ class ClaimCalls(ChoiceCalls):
         """The claim lasts `lease_s` seconds from now, and belongs to this process from now on; `claim` is updated.
 
         Raises:
-            StaleMetadataError: as in `ack`.
+            StaleMetadataError, TransferTimeoutError: as in `ack`.
         """
         store = self._open_for(claim, "extend")
         seconds = _check_lease(lease_s)

@@ -269,7 +269,11 @@ class KeyedCalls(InPlaceCalls):
         return listed
 
     def kv_clear(self, keys: str | list[str], partition_id: str) -> None:
-        """Removes the rows of `keys`; keys and partitions that do not exist are ignored."""
+        """Removes the rows of `keys`; keys and partitions that do not exist are ignored.
+
+        Raises:
+            TransferTimeoutError: as in `clear_samples`.
+        """
         store, listed = self._open(), check_keys(keys, distinct=False)
         store.clear_rows(check_partition(partition_id), keys=list(dict.fromkeys(listed)))
 

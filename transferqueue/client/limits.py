@@ -49,6 +49,7 @@ class LimitCalls(ClientCore):
         max_version_lag: int | None = _UNCHANGED,
         consumers: str | list[str] | tuple[str, ...] | None = _UNCHANGED,
         when_exceeded: str = _UNCHANGED,
+        remove: bool = False,
     ) -> None:
         """Limits what partitions may hold, for all processes of the session, from now on. What is there already stays;
         puts meet it.
@@ -66,9 +67,11 @@ class LimitCalls(ClientCore):
                 any task did.
             when_exceeded: "wait" (the put waits for consumption and clears up to its timeout), "shed" (the oldest rows
                 that no task was given and nobody has claimed are removed in the same step) or "raise".
+            remove: what was said of exactly this name or pattern is forgotten; less specific ones hold again. (None
+                instead says that there is no limit, whatever they say.)
 
         Raises:
-            ValueError: a bad value.
+            ValueError: a bad value, or a setting beside `remove`.
         """
         given = {
             "max_bytes": max_bytes,
@@ -78,6 +81,11 @@ class LimitCalls(ClientCore):
             "when_exceeded": when_exceeded,
         }
         settings = {name: check_setting(name, value, name) for name, value in given.items() if value is not _UNCHANGED}
+        if remove and settings:
+            raise ValueError(f"set_limits: remove=True takes no settings, and {', '.join(settings)} came with it")
+        if remove:
+            self._open().remove_limits(check_partition(partition_id))
+            return
         self._open().set_limits(check_partition(partition_id), settings)
 
     def get_limits(self, partition_id: str) -> PartitionLimits:

@@ -36,6 +36,10 @@ class RowCalls(LimitCalls):
 
         Views that anybody holds stay as they are; their memory returns when the last one is dropped. The partition
         stays, also when it is empty.
+
+        Raises:
+            TransferTimeoutError: a process that stands still kept the session's write lock for 30 s; names it. Large
+                clears take several steps, each atomic: some of the rows may be gone.
         """
         store = self._open()
         self._check_session(check_batch_meta(metadata, "clear_samples"))
@@ -43,7 +47,11 @@ class RowCalls(LimitCalls):
             store.clear_rows(partition, indexes=indexes)
 
     def clear_partition(self, partition_id: str) -> None:
-        """Removes a partition with all rows at once; an unknown one is no error."""
+        """Removes a partition with all rows at once; an unknown one is no error.
+
+        Raises:
+            TransferTimeoutError: a process that stands still kept the session's write lock for 30 s; names it.
+        """
         self._open().clear_partition(check_partition(partition_id))
 
     def get_partition_list(self) -> list[str]:
@@ -55,6 +63,7 @@ class RowCalls(LimitCalls):
 
         Raises:
             StaleMetadataError: a row was cleared; nothing is changed in its partition.
+            TransferTimeoutError: as in `clear_partition`.
         """
         store = self._open()
         self._check_session(check_batch_meta(metadata, "set_custom_meta"))

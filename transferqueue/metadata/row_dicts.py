@@ -19,6 +19,9 @@ RowDict = dict[str, Any]
 
 _MAX_DEPTH = 16
 _SCALARS: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+# A value that is written once and stands in every row costs the reader a place per row, which no byte of the message
+# pays for: so many places at most (of lists and dicts, which are copied: bytes of them); more is written by column.
+MOST_REPEATED = 1 << 18
 _EQUAL_MEANS_SAME: frozenset[type] = frozenset({str, int, bool, bytes, type(None)})  # not so 0.0 and -0.0
 
 
@@ -57,13 +60,15 @@ def pack_row_dicts(rows: Sequence[RowDict] | None) -> tuple[RowDictsOnWire | Non
         return None, list(rows)
     same: RowDict = {}
     columns: list[list[Any]] = []
+    left = MOST_REPEATED
     for key in keys:
         column = [row[key] for row in rows]
         kinds = set(map(type, column))
         if type(key) is not str or not (kinds <= _SCALARS or all(map(is_plain, column))):
             return None, list(rows)
-        if _is_constant(column, kinds):
+        if _is_constant(column, kinds) and (weight := _weight(column[0]) * len(rows)) <= left:
             same[key] = column[0]
+            left -= weight
         else:
             columns.append(column)
     return RowDictsOnWire(keys=keys, same=same, columns=columns), None
@@ -77,6 +82,8 @@ def unpack_row_dicts(packed: RowDictsOnWire | None, size: int) -> list[RowDict] 
         if len(packed.rows) != size:
             raise CorruptSegmentError(f"metadata: {len(packed.rows)} dicts do not fit {size} rows")
         return packed.rows
+    if sum(_weight(packed.same[key]) for key in packed.keys if key in packed.same) * size > MOST_REPEATED:
+        raise CorruptSegmentError(f"metadata: values that {size} rows share, larger than any that are written so")
     columns = iter(packed.columns)
     values: list[Iterable[Any]] = []
     for key in packed.keys:
@@ -92,6 +99,11 @@ def unpack_row_dicts(packed: RowDictsOnWire | None, size: int) -> list[RowDict] 
     if not values or next(columns, None) is not None:
         raise CorruptSegmentError("metadata: per-row values without a name")
     return [dict(zip(packed.keys, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _weight(constant: Any) -> int:
+    """What one more row with this value costs who reads it."""
+    return 1 if type(constant) in _SCALARS else 1 + len(_bytes_or_none(constant) or b"")
 
 
 def _is_constant(column: list[Any], kinds: set[type]) -> bool:

@@ -7,8 +7,11 @@ byte that was put dies once: with 1/4, the service copies at most a third of wha
 quarter of what is used. A put that would otherwise wait or fail goes further, to 3/4. See
 docs/decisions/019-compaction.md.
 
+Blocks in the spill file are treated alike: what lives of them is written together there.
+
 Published by compare-and-set, a bounded step at a time. One process at a time, by a lock of the session; who dies
-holding it leaves a pending extent and nothing else.
+holding it leaves a pending extent and nothing else. Two at once would be harmless and copy in vain, so nobody waits
+for one that was stopped.
 """
 
 from __future__ import annotations
@@ -16,18 +19,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from transferqueue.errors import StorageFullError, TransferTimeoutError
+from transferqueue.logs import get_logger
 from transferqueue.service.rewriting import Rewriting
 from transferqueue.service.sparse_plan import Batch, Indexes, SparsePlan
 
 if TYPE_CHECKING:
     from transferqueue._native import Reservation, Resolved, Store
 
+_log = get_logger("service")
 # Of one step: bytes copied (a millisecond or two) and rows moved in one transaction (see the decision for its hold).
 STEP_NBYTES = 16 << 20
 STEP_ROWS = 512
@@ -49,10 +55,16 @@ class Compactor:
 
     Args:
         below: the service empties blocks of which less than this share lives; 0: none.
+        spilled: of blocks in the spill file instead of those in memory.
     """
 
-    def __init__(self, store: Store, below: float = 0.0) -> None:
+    # Whose standing still was reported last, by this process.
+    _stopped_pid: ClassVar[int | None] = None
+
+    def __init__(self, store: Store, below: float = 0.0, *, spilled: bool = False) -> None:
         self._store = store
+        self._spilled = spilled
+        self._prefix = "spill_" if spilled else ""  # of the figures in `Store.stats`
         self._below = below
         self._plan: SparsePlan | None = None
         self._portions: Iterator[Indexes] = iter(())
@@ -92,11 +104,11 @@ class Compactor:
         """
         after, hopeless = 0, 0
         while hopeless < _HOPELESS_AFTER:
-            plan = SparsePlan(self._store, after)
+            plan = SparsePlan(self._store, after, spilled=self._spilled)
             blocks = plan.sparse(URGENT_BELOW)
             if plan.next or self._free_nbytes() + plan.gain_nbytes(blocks) >= wanted_nbytes:
                 # In small steps: until the first block is empty there may be no room but the headroom.
-                for portion in plan.portions(blocks, min(STEP_NBYTES, max(wanted_nbytes, 1 << 20))):
+                for portion in self._steps(plan, blocks, min(STEP_NBYTES, max(wanted_nbytes, 1 << 20))):
                     with self._alone() as mine:
                         if not mine:
                             return
@@ -107,7 +119,7 @@ class Compactor:
             after = plan.next
             if not after:
                 break
-        if self._free_nbytes() >= wanted_nbytes and self._join(wanted_nbytes):
+        if not self._spilled and self._free_nbytes() >= wanted_nbytes and self._join(wanted_nbytes):
             yield
 
     def _join(self, wanted_nbytes: int) -> bool:
@@ -142,14 +154,14 @@ class Compactor:
         now_s = time.monotonic()
         if now_s < self._next_look_s:
             return False
-        plan = SparsePlan(self._store, self._after)
+        plan = SparsePlan(self._store, self._after, spilled=self._spilled)
         self._after = plan.next
         blocks = plan.sparse(self._below)
         slack = 0
         if len(blocks):
             figures = self._store.stats()
-            total = figures["total_bytes"]
-            self.scarce = figures["free_bytes"] * _SCARCE_SHARE < total
+            total = figures[f"{self._prefix}total_bytes"]
+            self.scarce = figures[f"{self._prefix}free_bytes"] * _SCARCE_SHARE < total
             slack = 0 if self.scarce else min(SLACK_NBYTES, total // _SLACK_SHARE)
             if not self.scarce:
                 # Rows that are being cleared one after the other are not moved first: a block is left alone until
@@ -166,8 +178,15 @@ class Compactor:
         self._next_look_s = 0.0 if self._after else now_s + self._look_s
         if not found:
             return False
-        self._plan, self._portions = plan, plan.portions(blocks, STEP_NBYTES)
+        self._plan, self._portions = plan, self._steps(plan, blocks, STEP_NBYTES)
         return True
+
+    def _steps(self, plan: SparsePlan, blocks: Indexes, live_nbytes: int) -> Iterator[Indexes]:
+        if self._spilled:
+            # What is emptied first of a full disk goes by way of the headroom, which holds the rows of one block.
+            yield from plan.portions(blocks[:1], 1)
+            blocks = blocks[1:]
+        yield from plan.portions(blocks, live_nbytes)
 
     def _empty(self, plan: SparsePlan, blocks: Indexes) -> bool:
         """False when some of it found no room."""
@@ -195,7 +214,10 @@ class Compactor:
             if not rewriting.nbytes:
                 return True
             if whole or rewriting.nbytes <= STEP_NBYTES or len(batch.rows) == 1:
-                reservation = self._room(self._store.reserve, rewriting.nbytes, 0.0)
+                if self._spilled:
+                    reservation = self._room(self._store.reserve_spilled, rewriting.nbytes)
+                else:
+                    reservation = self._room(self._store.reserve, rewriting.nbytes, 0.0)
                 if reservation is None and headroom and not whole:
                     reservation, borrowed = self._room(self._store.reserve_headroom, rewriting.nbytes), True
             if reservation is not None:
@@ -242,18 +264,32 @@ class Compactor:
             return None
 
     def _free_nbytes(self) -> int:
-        return self._store.stats()["free_bytes"]
+        return self._store.stats()[f"{self._prefix}free_bytes"]
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Whether no other process compacts; it holds while the block runs. No partition has the empty name."""
+        """Whether no other process compacts, stopped ones apart; it holds while the block runs. No partition has the
+        empty name."""
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(self._store.lock_task("", "compaction", 0.0))
-            except TransferTimeoutError:
-                yield False
-                return
+            except TransferTimeoutError as error:
+                if not _is_stopped(error.holder_pid):
+                    yield False
+                    return
+                if error.holder_pid != Compactor._stopped_pid:
+                    Compactor._stopped_pid = error.holder_pid
+                    _log.warning("%s; compaction goes on beside it", error)
             yield True
+
+
+def _is_stopped(pid: int | None) -> bool:
+    """By a signal or a debugger; not if it cannot be told."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
 def _complete_rows(resolved: Resolved, batch: Batch) -> npt.NDArray[np.bool_]:

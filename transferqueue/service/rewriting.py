@@ -55,9 +55,15 @@ class Rewriting:
             writes = field.placed_writes()
             if writes:
                 reservation.copy_in(writes)
-            if field.data_nbytes:
+            if not field.data_nbytes:
+                continue
+            pieces = self._resolved.pieces(number)
+            if reservation.spilled:
+                gathered = np.empty(field.data_nbytes, np.uint8)
+                self._resolved.copy_rows(number, pieces, gathered.ctypes.data, field.data_nbytes)
+                reservation.copy_in([(field.data_offset, gathered.ctypes.data, field.data_nbytes)])
+            else:
                 target = from_dlpack(reservation.writable(field.data_offset, field.data_nbytes))
-                pieces = self._resolved.pieces(number)
                 self._resolved.copy_rows(number, pieces, target.data_ptr(), field.data_nbytes)
         if compaction:
             self._resolved.release()

@@ -26,6 +26,7 @@ class RoomSearch:
         self._lock_timeout_s = lock_timeout_s
         self._nbytes = nbytes
         self._next_s = 0.0
+        self._next_disk_s = 0.0
         self._pause_s = _COMPACT_AGAIN_S
 
     def reserve(self, ahead: bool) -> Reservation:
@@ -53,10 +54,24 @@ class RoomSearch:
                 return self._try(ahead)
             except StorageFullError as error:
                 full = error
+        if time.monotonic() < self._next_disk_s or not self._disk_is_sparse():
+            raise full
+        for _ in Compactor(self._store, spilled=True).rounds(self._nbytes):
+            while self._spilled():
+                try:
+                    return self._try(ahead)
+                except StorageFullError as error:
+                    full = error
+        self._next_disk_s = time.monotonic() + self._pause_s
         raise full
 
     def _try(self, ahead: bool) -> Reservation:
         return self._store.reserve(self._nbytes, 0.0, ahead, lock_timeout_s=self._lock_timeout_s())
+
+    def _disk_is_sparse(self) -> bool:
+        """Whether there is a spill file, whose blocks hold what no row names."""
+        figures = self._store.stats()
+        return figures["spilled_bytes"] > figures["spilled_live_bytes"]
 
     def _spilled(self) -> bool:
         """Whether blocks that moved to disk left anything; in one piece where there is enough in pieces."""

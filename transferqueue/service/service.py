@@ -48,6 +48,9 @@ class StorageService:
         )
         self._spilling = False
         self._compactor = Compactor(store, config.service.compact_below)
+        self._disk_compactor = (
+            Compactor(store, config.service.compact_below, spilled=True) if config.spill.dir else None
+        )
         self._compacting = False
         self._stopping = threading.Event()
         self._guard = threading.Lock()
@@ -124,6 +127,8 @@ class StorageService:
             done = self._store.populate(min(_POPULATE_STEP_BYTES, self._left_to_populate_bytes))
             self._left_to_populate_bytes = self._left_to_populate_bytes - done if done else 0
         self._compacting = self._compactor.tick()
+        if self._disk_compactor is not None and self._disk_compactor.tick():
+            self._compacting = True
         self._making_huge = self._huge_pages and self._store.make_huge(_HUGE_STEP_BYTES) > 0
         self._spilling = self._keep_free_bytes > 0 and self._spill_ahead() > 0
 

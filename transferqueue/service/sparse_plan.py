@@ -25,8 +25,8 @@ class Batch:
 
 
 class SparsePlan:
-    """One look of `Store.sparse_blocks`: at blocks of which not all lives or, with `within`, at all in that stretch.
-    What it found may be gone by the time it is moved; the move finds out.
+    """One look of `Store.sparse_blocks`: at blocks in memory, or with `spilled` on disk, of which not all lives or,
+    with `within`, at all in that stretch. What it found may be gone by the time it is moved; the move finds out.
 
     Attributes:
         next: where the next look goes on; 0: this one came to the end.
@@ -34,8 +34,10 @@ class SparsePlan:
         headroom, leased: it lies in the room that only compaction takes; somebody reads it.
     """
 
-    def __init__(self, store: Store, after: int = 0, within: tuple[int, int] | None = None) -> None:
-        self.next, blocks, self._groups, self._shapes, self._ranges = store.sparse_blocks(after, within)
+    def __init__(
+        self, store: Store, after: int = 0, within: tuple[int, int] | None = None, spilled: bool = False
+    ) -> None:
+        self.next, blocks, self._groups, self._shapes, self._ranges = store.sparse_blocks(after, within, spilled)
         self.refs, self.nbytes, self.live_nbytes = blocks[:, 0], blocks[:, 2], blocks[:, 3]
         self.headroom, self.leased = blocks[:, 4].astype(bool), blocks[:, 5].astype(bool)
 

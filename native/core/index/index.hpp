@@ -230,8 +230,8 @@ class Index {
 
   // Blocks that rows name in part only, or those that reach into `within`; behind `after`, a bounded number of them. Their sizes and
   // leases are for Store to say.
-  // Costs one look at the counters while there are none.
-  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt);
+  // Costs one look at the counters while there are none. `spilled`: of the spill file, else of memory.
+  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt, bool spilled = false);
   // A stretch of the payload of at least `nbytes` without anything pending, retired or of `leased`, of which least has to move
   // for all of it to be free, and no more than there is room for outside. nullopt: there is none.
   std::optional<Span> cheapest_window(std::uint64_t nbytes, const std::vector<BlockRef>& leased);
@@ -319,6 +319,8 @@ class Index {
   // ---- limits: see partition_limits.hpp ----------------------------------------------------------------------
   // What `rule` says holds from this commit on for all partitions that `pattern` names, those to come included.
   void set_limits(const std::string& pattern, const LimitRule& rule);
+  // Takes the rule of exactly that name or pattern away: others hold then. False: there was none.
+  bool remove_limits(const std::string& pattern);
   std::vector<std::pair<std::string, LimitRule>> limit_rules();
   // Of a partition that does not exist: what it would get.
   LimitReport limit_report(const std::string& partition);

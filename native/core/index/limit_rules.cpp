@@ -131,6 +131,11 @@ void merge_rule(WriteTxn& txn, const std::string& pattern, const LimitRule& rule
   txn.put(key, encode_rule(merged));
 }
 
+bool erase_rule(WriteTxn& txn, const std::string& pattern) {
+  check_name(pattern, "partition");
+  return txn.erase_if_present(Key(Table::limit_rules).name(pattern));
+}
+
 PartitionLimits limits_for(const Rules& rules, std::string_view name) {
   std::vector<const Rules::value_type*> found;
   for (const auto& rule : rules) {

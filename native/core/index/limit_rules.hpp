@@ -18,6 +18,9 @@ std::vector<std::pair<std::string, LimitRule>> read_rules(const Txn& txn);
 // What `rule` says replaces what the rule of that name said; the rest of it stays.
 void merge_rule(WriteTxn& txn, const std::string& pattern, const LimitRule& rule);
 
+// Removes the rule of that name; false: there was none.
+bool erase_rule(WriteTxn& txn, const std::string& pattern);
+
 // Each setting from the most specific rule that says something about it: the one of exactly that name, then the longest
 // pattern that matches, the last in the order of bytes among equals.
 PartitionLimits limits_for(const std::vector<std::pair<std::string, LimitRule>>& rules, std::string_view name);

@@ -8,22 +8,39 @@ namespace tq {
 
 using namespace index;
 
+namespace {
+
+// To every partition that `pattern` names, what the rules say now.
+void apply_to_all(WriteTxn& txn, const std::string& pattern) {
+  const auto rules = read_rules(txn);
+  std::vector<Partition> all;
+  {
+    Cursor cursor(txn, Table::partitions);
+    for (bool found = cursor.seek(Key(Table::partitions)); found; found = cursor.next()) {
+      all.push_back({key_u32(cursor.tail(), 0), PartitionRecord::parse(cursor.value())});
+    }
+  }
+  for (Partition& partition : all) {
+    if (!matches(pattern, partition.record.name) && pattern != partition.record.name) continue;
+    apply_rules(txn, partition, rules);
+    store_partition(txn, partition);
+  }
+}
+
+}  // namespace
+
 void Index::set_limits(const std::string& pattern, const LimitRule& rule) {
   impl_->write(Room::mark, [&](WriteTxn& txn) {
     merge_rule(txn, pattern, rule);
-    const auto rules = read_rules(txn);
-    std::vector<Partition> all;
-    {
-      Cursor cursor(txn, Table::partitions);
-      for (bool found = cursor.seek(Key(Table::partitions)); found; found = cursor.next()) {
-        all.push_back({key_u32(cursor.tail(), 0), PartitionRecord::parse(cursor.value())});
-      }
-    }
-    for (Partition& partition : all) {
-      if (!matches(pattern, partition.record.name) && pattern != partition.record.name) continue;
-      apply_rules(txn, partition, rules);
-      store_partition(txn, partition);
-    }
+    apply_to_all(txn, pattern);
+    return true;
+  });
+}
+
+bool Index::remove_limits(const std::string& pattern) {
+  return impl_->write(Room::release, [&](WriteTxn& txn) {
+    if (!erase_rule(txn, pattern)) return false;
+    apply_to_all(txn, pattern);
     return true;
   });
 }

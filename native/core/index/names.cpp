@@ -95,6 +95,11 @@ std::string FieldNames::name(const Txn& txn, FieldId id) {
 
 FieldId ensure_field(WriteTxn& txn, FieldNames& names, const std::string& name) {
   if (const auto known = names.id(txn, name)) return *known;
+  if (txn.counters.next_field > max_fields) {
+    throw Error(ErrorCode::index_full, "the session has " + std::to_string(max_fields) + " names of fields, as many as it may, and '" +
+                                           name.substr(0, 60) + "' would be another; they live as long as the session does: what "
+                                           "changes from step to step belongs into keys, tags or names of partitions");
+  }
   const FieldId id = take_id(txn.counters.next_field, max_field_id, "field");
   if (txn.insert(Key(Table::fields).u32(id), name)) corrupt("a field beyond the last one that was given out");
   txn.put(Key(Table::field_names).name(name), id_value(id));

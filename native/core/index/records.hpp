@@ -36,6 +36,8 @@ inline RowSpan own_rows(RowIndex next_row) {
 }
 // Names of fields live as long as the session. Look-up tables by id are no larger than this, whatever a record says.
 inline constexpr FieldId max_field_id = 1u << 24;
+// Names of fields live as long as the session: a program that makes new ones at each step would fill the index for good.
+inline constexpr FieldId max_fields = 1u << 16;
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
 inline constexpr std::uint32_t format_version = 8;

@@ -18,14 +18,15 @@ constexpr std::size_t runs_per_txn = 1u << 14;
 
 class Search {
  public:
-  Search(Index::Impl& impl, SparseBlocks& answer) : impl_(impl), answer_(answer) {}
+  Search(Index::Impl& impl, SparseBlocks& answer, bool spilled) : impl_(impl), answer_(answer), spilled_(spilled) {}
 
   void find_blocks(BlockRef after, std::optional<Span> within) {
     const ReadTxn txn(*impl_.env);
     const auto value = txn.get(Key(Table::counters));
     if (!value) corrupt("the counters are missing");
     const Counters counters = Counters::parse(*value);
-    if (!within && counters.used_bytes == counters.live_bytes && counters.headroom_taken == 0) return;
+    const RegionBytes& region = spilled_ ? counters.spill : counters;
+    if (!within && region.used_bytes == region.live_bytes && (spilled_ || counters.headroom_taken == 0)) return;
     std::uint64_t rows = 0;
     std::size_t seen = 0;
     std::vector<BlockRef> refs;
@@ -35,7 +36,7 @@ class Search {
       if (++seen > max_blocks_looked_at || refs.size() == max_blocks || rows > max_rows) break;
       answer_.next = ref;
       const BlockRecord record = BlockRecord::parse(cursor.value());
-      if (record.span.spilled()) continue;  // disk is not what is short
+      if (record.span.spilled() != spilled_) continue;  // each region is looked at when it is short
       const bool headroom = in_headroom(counters, record.span);
       if (within) {
         if (record.span.offset >= within->offset + within->nbytes || record.span.offset + record.span.nbytes <= within->offset) continue;
@@ -124,6 +125,7 @@ class Search {
 
   Index::Impl& impl_;
   SparseBlocks& answer_;
+  const bool spilled_;
   std::unordered_map<std::uint64_t, std::size_t> numbers_;  // ref -> position in the answer's blocks
   std::vector<std::shared_ptr<const ParsedBlock>> parsed_;
   std::map<PartitionId, std::size_t> partitions_;
@@ -133,9 +135,9 @@ class Search {
 
 }  // namespace
 
-SparseBlocks Index::sparse_blocks(BlockRef after, std::optional<Span> within) {
+SparseBlocks Index::sparse_blocks(BlockRef after, std::optional<Span> within, bool spilled) {
   SparseBlocks answer;
-  Search search(*impl_, answer);
+  Search search(*impl_, answer, spilled);
   search.find_blocks(after, within);
   search.find_rows();
   return answer;

@@ -109,7 +109,7 @@ void format(layout::RobustLock& lock) {
 }
 
 std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const std::string& what, Interrupted interrupted,
-                              bool* died) {
+                              bool* died, double said_s) {
   using Clock = std::chrono::steady_clock;
   if (!is_ours(lock)) throw Error(ErrorCode::corrupt, "the " + what + " was damaged from outside: end the session");
   int result = ::pthread_mutex_trylock(&lock.mutex);
@@ -120,7 +120,7 @@ std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const 
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
     do {
       const std::int64_t left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
-      if (left <= 0) throw not_free(lock, what, timeout_s);
+      if (left <= 0) throw not_free(lock, what, std::max(timeout_s, said_s));
       // The slice is measured on the settable clock, the whole on the steady one: a clock that jumps costs one slice.
       const timespec until = realtime_after(std::min(left, slice_ns));
       result = ::pthread_mutex_timedlock(&lock.mutex, &until);

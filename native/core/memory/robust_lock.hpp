@@ -17,9 +17,10 @@ void format(layout::RobustLock& lock);
 using Interrupted = void (*)();
 // Error(timeout) naming `what` and the holder's pid after timeout_s. A lock whose holder died is taken over and repaired
 // (`died`, when given, tells). The calling thread owns it; another thread cannot unlock it.
+// `said_s`: how long the error says that it was waited, where this was not the first try.
 // Returns how long that took: 0, without a look at the clock, where it was free.
 std::chrono::nanoseconds lock(layout::RobustLock& lock, double timeout_s, const std::string& what,
-                              Interrupted interrupted = nullptr, bool* died = nullptr);
+                              Interrupted interrupted = nullptr, bool* died = nullptr, double said_s = 0.0);
 void unlock(layout::RobustLock& lock) noexcept;
 
 }  // namespace tq::robust_lock

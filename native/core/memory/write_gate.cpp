@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
@@ -17,9 +18,25 @@ RobustWriteGate::RobustWriteGate(std::shared_ptr<ControlSegment> control, double
       interrupted_(interrupted) {}
 
 void RobustWriteGate::enter() {
-  control_->counters().took(Latency::lock_wait, robust_lock::lock(control_->write_gate(), Patience::left_s(timeout_s_), what_, interrupted_));
+  control_->counters().took(Latency::lock_wait, wait());
   entered_ = std::chrono::steady_clock::now();
   TQ_PAUSE_NOTHROW("write_gate.entered");
+}
+
+std::chrono::nanoseconds RobustWriteGate::wait() {
+  layout::RobustLock& gate = control_->write_gate();
+  const double left_s = Patience::left_s(timeout_s_);
+  const FirstWait* first = FirstWait::current();
+  // Clean-up with a limit of its own, shorter than a slice, is no part of what may begin anew.
+  if (first == nullptr || (!first->last && left_s < first->slice_s)) return robust_lock::lock(gate, left_s, what_, interrupted_);
+  try {
+    const auto waited = robust_lock::lock(gate, std::min(left_s, first->slice_s), what_, interrupted_, nullptr, first->whole_s);
+    FirstWait::over();
+    return waited;
+  } catch (Error& error) {
+    error.nothing_done = error.code == ErrorCode::timeout && !first->last;
+    throw;
+  }
 }
 
 void RobustWriteGate::leave() noexcept {

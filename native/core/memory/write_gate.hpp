@@ -29,6 +29,8 @@ class RobustWriteGate final : public WriteGate {
   void after_fork_in_child() noexcept { hold_times_.clear(); }
 
  private:
+  std::chrono::nanoseconds wait();
+
   const std::shared_ptr<ControlSegment> control_;
   const std::string what_;  // for messages, made once: every write transaction enters here
   const double timeout_s_;

@@ -3,14 +3,32 @@
 
 namespace tq {
 
-void Store::set_limits(const std::string& pattern, const LimitRule& rule) {
-  const Call call(*attachment_);
+namespace {
+
+template <class Change>
+auto changed(Attachment& attachment, Index& index, Change&& change) {
   // Before and after the commit: the first so that nobody stays at 0 should we die, the second so that what was seen in between
   // is looked at again. Ordered with the transaction by its lock.
-  attachment_->control->limit_epoch().fetch_add(1, std::memory_order_relaxed);
-  call.index().set_limits(pattern, rule);
-  attachment_->control->limit_epoch().fetch_add(1, std::memory_order_relaxed);
-  wake_partitions(*attachment_->control, call.index().partitions());
+  attachment.control->limit_epoch().fetch_add(1, std::memory_order_relaxed);
+  const bool done = change();
+  attachment.control->limit_epoch().fetch_add(1, std::memory_order_relaxed);
+  wake_partitions(*attachment.control, index.partitions());
+  return done;
+}
+
+}  // namespace
+
+void Store::set_limits(const std::string& pattern, const LimitRule& rule) {
+  const Call call(*attachment_);
+  changed(*attachment_, call.index(), [&] {
+    call.index().set_limits(pattern, rule);
+    return true;
+  });
+}
+
+bool Store::remove_limits(const std::string& pattern) {
+  const Call call(*attachment_);
+  return changed(*attachment_, call.index(), [&] { return call.index().remove_limits(pattern); });
 }
 
 std::vector<std::pair<std::string, LimitRule>> Store::limit_rules() {

@@ -10,6 +10,7 @@
 #include "core/store/give_back.hpp"
 #include "core/store/layout_check.hpp"
 #include "core/store/room.hpp"
+#include "core/store/spill.hpp"
 #include "core/store/store.hpp"
 
 namespace tq {
@@ -84,7 +85,17 @@ std::shared_ptr<PendingBlock> Store::reserve_headroom(std::uint64_t nbytes) {
   return std::make_shared<PendingBlock>(attachment_, *found, owner, Clock::now());
 }
 
-PublishResult Store::publish(PublishRequest request, PendingBlock* block) {
+std::shared_ptr<PendingBlock> Store::reserve_spilled(std::uint64_t nbytes) {
+  Attachment& attachment = *attachment_;
+  const Call call(attachment);
+  drain_give_back(attachment, call.index());
+  const OwnerId owner = attachment.leases->owner();
+  const auto found = find_spill_room(attachment, call.index(), nbytes, owner);
+  if (!found) throw no_room(attachment, call.index(), nbytes);
+  return std::make_shared<PendingBlock>(attachment_, *found, owner, Clock::now());
+}
+
+PublishResult Store::publish(PublishRequest& request, PendingBlock* block) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
   Index& index = call.index();

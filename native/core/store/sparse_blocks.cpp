@@ -9,6 +9,7 @@
 
 #include "core/memory/field_rows.hpp"
 #include "core/memory/lease.hpp"
+#include "core/memory/spill_file.hpp"
 #include "core/store/give_back.hpp"
 #include "core/store/store.hpp"
 
@@ -42,7 +43,7 @@ std::uint64_t nbytes_of(const PayloadSegment& payload, const SparseBlocks::Block
     if (layout->kind == FieldKind::dense) {
       nbytes += layout->row_nbytes * rows;
     } else if (layout->kind == FieldKind::ragged) {
-      const FieldInBlock field{payload.readable(block.span), block.span.nbytes, block.n_rows, layout.get()};
+      const FieldInBlock field{payload.region(block.span).readable(block.span), block.span.nbytes, block.n_rows, layout.get()};
       nbytes += FieldRows(field, {0, range.count, 0, range.block_row}).rows(range.block_row, range.count).nbytes + 8 * rows;
     } else {
       nbytes += layout->data_nbytes;  // one blob: no part of it can be given up
@@ -53,10 +54,12 @@ std::uint64_t nbytes_of(const PayloadSegment& payload, const SparseBlocks::Block
 
 }  // namespace
 
-SparseBlocks Store::sparse_blocks(BlockRef after, std::optional<Span> within) {
+SparseBlocks Store::sparse_blocks(BlockRef after, std::optional<Span> within, bool spilled) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
-  SparseBlocks found = call.index().sparse_blocks(after, within);
+  // Offsets of rows are read through a mapping of the file.
+  if (spilled && attachment.payload->spill() != nullptr) attachment.payload->spill()->check_length();
+  SparseBlocks found = call.index().sparse_blocks(after, within, spilled);
   if (found.blocks.empty()) return found;
   mark_leased(attachment.lease_directory, found);
   std::vector<std::vector<std::size_t>> ranges_of(found.blocks.size());

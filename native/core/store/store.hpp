@@ -56,12 +56,14 @@ class Store {
                                         const Interrupt& interrupt, bool ahead = false);
   // Room that only moves take (index/space.hpp). Error(storage_full) when it has none as large.
   std::shared_ptr<PendingBlock> reserve_headroom(std::uint64_t nbytes);
+  // A place in the spill file, for what is rewritten there. Error(storage_full) also where the session has none.
+  std::shared_ptr<PendingBlock> reserve_spilled(std::uint64_t nbytes);
   // `request.owner` and `request.reservation` are filled in here. On an error the pending block stays pending.
-  PublishResult publish(PublishRequest request, PendingBlock* block);
+  PublishResult publish(PublishRequest& request, PendingBlock* block);
   // Returns the cells that moved. 0: the block was given back. `compaction`: counted as such.
   std::int64_t move(const Resolved& source, PendingBlock& block, const std::vector<FieldLayout>& fields, bool compaction = false);
   // See Index::sparse_blocks; with what lives of each, and whether it is leased.
-  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt);
+  SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt, bool spilled = false);
   // See Index; blocks that are leased now stay where they are.
   std::optional<Span> cheapest_window(std::uint64_t nbytes);
   // Its free pieces, not to be written to: so that what leaves the window does not come back into it.
@@ -109,6 +111,7 @@ class Store {
 
   // Limits of partitions: see index.hpp. Whoever waits at them is woken.
   void set_limits(const std::string& pattern, const LimitRule& rule);
+  bool remove_limits(const std::string& pattern);
   std::vector<std::pair<std::string, LimitRule>> limit_rules();
   LimitReport limit_report(const std::string& partition);
   bool set_weight_version(const std::string& partition, std::int64_t version);

@@ -183,6 +183,14 @@ TEST_CASE("a counter that forgot rows, partitions and fields gives none of them 
   }
 }
 
+TEST_CASE("names of fields end at a number that is said, and known ones go on") {
+  DamagedSession session([](tq::index::WriteTxn& txn) { txn.counters.next_field = tq::index::max_fields + 1; });
+  const tq::Error error = error_of([&] { put(*session.reopened, "p", fresh(1), {"another"}); });
+  CHECK(error.code == ErrorCode::index_full);
+  CHECK_MESSAGE(std::string(error.what()).find("65536 names of fields") != std::string::npos, error.what());
+  put(*session.reopened, "p", fresh(1), {"x", "y"});
+}
+
 TEST_CASE("a slot that the session never had") {
   DamagedSession session([](tq::index::WriteTxn& txn) { txn.put(Key(Table::free_slots).u32(0x00ffffff), {}); });
   // The lowest free slot is taken first: all others before it.

@@ -40,6 +40,35 @@ TEST_CASE("the write gate excludes, and a timeout names who holds it") {
   impatient.leave();
 }
 
+TEST_CASE("the first wait of a call is in slices, what comes later is not, and only the last slice is a refusal") {
+  Session session;
+  const Signal taken;
+  const Signal end;
+  tq::RobustWriteGate gate(session.control, 0.1);
+  {
+    const tq::FirstWait first(0.02, 7.0, false);
+    gate.enter();  // free: what is waited for from here on is no first lock
+    gate.leave();
+    CHECK(tq::FirstWait::current() == nullptr);
+  }
+  const pid_t holder = start_holder(session, taken, end);
+  REQUIRE(taken.wait());
+  for (const bool last : {false, true}) {
+    const tq::FirstWait first(0.02, 7.0, last);
+    const tq::Error error = error_of([&] { gate.enter(); });
+    CHECK(error.code == tq::ErrorCode::timeout);
+    CHECK(error.nothing_done == !last);
+    CHECK_MESSAGE(contains(error.what(), "within 7 s"), error.what());
+    const tq::Patience of_clean_up(0.01);
+    CHECK(error_of([&] { gate.enter(); }).nothing_done == false);
+  }
+  CHECK(error_of([&] { gate.enter(); }).nothing_done == false);
+  end.send();
+  CHECK(finish(holder) == 0);
+  gate.enter();
+  gate.leave();
+}
+
 TEST_CASE("a call's own deadline comes before the gate's, and a stopped holder is said to be stopped") {
   Session session;
   const Signal taken;

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transferqueue.errors import CorruptSegmentError
-from transferqueue.metadata.row_dicts import RowDictsOnWire, is_plain, pack_row_dicts, unpack_row_dicts
+from transferqueue.metadata.row_dicts import MOST_REPEATED, RowDictsOnWire, is_plain, pack_row_dicts, unpack_row_dicts
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=2) | st.lists(st.integers(0, 2), max_size=2)
 
@@ -68,3 +68,19 @@ def test_depth_is_limited() -> None:
 def test_forms_that_do_not_fit_the_rows_are_refused(packed: RowDictsOnWire) -> None:
     with pytest.raises(CorruptSegmentError):
         unpack_row_dicts(packed, 2)
+
+
+@pytest.mark.parametrize("constant", [7, "x" * 4096, [[1]] * 300], ids=["number", "text", "list"])
+def test_a_few_bytes_are_not_dicts_for_millions_of_rows(constant: Any) -> None:
+    packed = RowDictsOnWire(keys=["a"], same={"a": constant})
+    with pytest.raises(CorruptSegmentError, match="larger than any that are written"):
+        unpack_row_dicts(packed, 1 << 24)
+
+
+@pytest.mark.parametrize(("constant", "once"), [(7, MOST_REPEATED), ([[1]] * 300, MOST_REPEATED // 604)])
+def test_what_many_rows_share_is_written_by_row_from_some_size_on(constant: Any, once: int) -> None:
+    for rows, shared in [(once, True), (once + 1, False)]:
+        packed, _ = pack_row_dicts([{"a": constant}] * rows)
+        assert packed is not None
+        assert (packed.same == {"a": constant}) == shared
+        assert unpack_row_dicts(packed, rows) == [{"a": constant}] * rows

@@ -44,6 +44,7 @@ def normal_type(text: str) -> str:
     """One spelling for the stub's types and nanobind's."""
     text = re.sub(r"\bnumpy\.ndarray\[dtype=(\w+)[^\]]*\]|\bndarray\[dtype=(\w+)[^\]]*\]", r"NDArray[\1\2]", text)
     text = re.sub(r"(?:npt\.)?NDArray\[(?:np\.)?(\w+)\]", r"NDArray[\1]", text)
+    text = re.sub(r"\b_Strings\b", "tuple[NDArray[uint8], Indexes]", text)
     text = re.sub(r"\bIndexes\b", "NDArray[int64]", text)
     text = re.sub(r"\b(?:collections\.abc|typing|transferqueue\._native|_native)\.", "", text)
     text = re.sub(r"\b(?:Any|object|types\.CapsuleType|CapsuleType)\b", "Any", text)

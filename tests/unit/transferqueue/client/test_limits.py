@@ -89,6 +89,28 @@ def test_limits_are_seen_by_puts_that_know_of_none(client: tq.TransferQueueClien
     client.put(batch(1), partition_id="free")
 
 
+def test_a_rule_that_is_removed_leaves_the_less_specific_ones(client: tq.TransferQueueClient) -> None:
+    rules = client._store.limit_rules()
+    client.set_limits("rows_9", max_unconsumed_rows=None, when_exceeded="wait")
+    client.put(batch(9), partition_id="rows_9")
+    client.set_limits("rows_9", remove=True)
+    assert client._store.limit_rules() == rules
+    found = client.get_limits("rows_9")
+    assert (found.max_unconsumed_rows, found.when_exceeded, found.unconsumed_rows) == (4, "raise", 9)
+    with pytest.raises(tq.LimitExceededError):
+        client.put(batch(1), partition_id="rows_9")
+    client.set_limits("rows_9", remove=True)  # there is none
+    with pytest.raises(ValueError, match="max_bytes came with it"):
+        client.set_limits("rows_*", remove=True, max_bytes=1)
+    # A partition of which no rule says anything any more counts nothing.
+    client.set_limits("free_9", max_unconsumed_rows=1)
+    client.put(batch(1), partition_id="free_9")
+    client.set_limits("free_9", remove=True)
+    client.put(batch(9), partition_id="free_9")
+    assert client.get_limits("free_9").held() == {}
+    client._store.check()
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
