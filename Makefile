@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Ray starts its workers at niceness 15 by default, which makes every number a measure of the neighbours.
 export RAY_worker_niceness ?= 0
 
-.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-others test-native test-alone bench bench-quick soak soak-hours fuzz lint format typing-tree clean setup peers verl
+.PHONY: help demo demo-notice ppo examples dev test test-python test-ray test-faults test-others test-native test-alone bench bench-quick soak soak-hours fuzz lint format typing-tree clean setup peers verl
 
 help:
 	@echo "make setup   the environment .venv with everything installed; make demo and make test do it themselves"
@@ -60,8 +60,8 @@ $(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
 	$(INSTALL) '.[example,compat,checkpoint,metrics]'
 	@rm -f $(STAMPS)/installed-* && touch $@
 
-# What tests/model searches the models of the protocols with.
-$(STAMPS)/spin:
+# What tests/model searches the models of the protocols with. After the headers: there is one apt at a time.
+$(STAMPS)/spin: | $(STAMPS)/headers
 	@mkdir -p $(STAMPS)
 	@if ! command -v spin >/dev/null; then $(call apt_install,spin); fi
 	@touch $@
@@ -86,22 +86,26 @@ examples: setup
 	$(BIN)/python -m examples.tensor_parallel
 	$(BIN)/python -m examples.dedup
 
-# The Python tests wait much (for deaths, deadlines, Ray): two runs of them share the cores, and the sanitizer builds use
-# what is left, at a lower priority.
-test: lint verl
-	@$(MAKE) --no-print-directory -j3 --output-sync=target test-native test-ray test-others
+# The Python tests wait much (for deaths, deadlines, Ray): three runs of them share the cores; lint and the sanitizer
+# builds use what is left, at a lower priority, the latter beside the set-up already. `make lint` answers in a minute.
+test:
+	@$(MAKE) --no-print-directory -j5 --output-sync=target lint test-native test-ray test-faults test-others
 	@$(MAKE) --no-print-directory test-alone
 
-test-python: test-ray test-others
+test-python: test-ray test-faults test-others test-alone
 
-# What mostly works on Ray clusters, and the rest: about the same time each.
+# What mostly works on Ray clusters, what kills, stops and races processes, and the rest: about the same time each.
 PYTEST := $(BIN)/python -m pytest -q -m "not soak and not timing and not alone" --durations=10
 ON_RAY := tests/contract tests/e2e
+FAULTS := tests/crash tests/race tests/hostile tests/field_cases
 test-ray: dev verl
 	$(PYTEST) $(ON_RAY)
 
+test-faults: dev
+	$(PYTEST) $(FAULTS)
+
 test-others: dev
-	$(PYTEST) tests $(ON_RAY:%=--ignore=%)
+	$(PYTEST) tests $(patsubst %,--ignore=%,$(ON_RAY) $(FAULTS) tests/typing)
 
 # What measures, and what needs a dead session to stay: the next one that starts anywhere on this machine removes it.
 test-alone: dev
@@ -135,7 +139,7 @@ $(STAMPS)/peers: bench/baselines/requirements.txt
 # verl, for tests/e2e/verl: 20 MB in a folder of its own, because it pins an older tensordict and its wheel holds a
 # top-level package `tests`. Without it those tests are skipped.
 verl: $(STAMPS)/verl
-$(STAMPS)/verl: tests/e2e/verl/requirements.txt | $(INSTALLED)
+$(STAMPS)/verl: tests/e2e/verl/requirements.txt | $(STAMPS)/dev
 	@rm -rf build/verl
 	@$(PIP) install -q --no-deps --no-compile --target build/verl -r $< && touch $@ \
 	  || { rm -rf build/verl; echo "cannot install verl: tests/e2e/verl will be skipped; make verl tries again"; }
@@ -157,7 +161,7 @@ $(STAMPS)/atheris: constraints.txt | $(STAMPS)/dev
 	@$(PIP) install -q -c constraints.txt atheris || echo "no atheris for this Python: its targets are fuzzed without coverage"
 	@touch $@
 
-# The type checkers see the folders as they are installed: one package.
+# The type checkers see the folders as they are installed: one package. tests/typing asks them about a user's code.
 typing-tree:
 	@rm -rf build/typing && mkdir -p build/typing
 	@cp -rl transferqueue build/typing/ && cp -rl workers controller build/typing/transferqueue/
@@ -165,8 +169,9 @@ typing-tree:
 lint: dev typing-tree
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pyright
+	nice -n 5 $(BIN)/mypy
+	nice -n 5 $(BIN)/pyright
+	nice -n 5 $(BIN)/python -m pytest tests/typing -q
 
 format: dev
 	$(BIN)/ruff format .

@@ -47,7 +47,7 @@ def look_at_the_checkpoint(folder: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_kills_under_load(nursery: Nursery, tmp_path: Path) -> None:
-    soak(nursery, tmp_path, 1, 12, 6)
+    soak(nursery, tmp_path, 1, 8, 4)
 
 
 @pytest.mark.soak

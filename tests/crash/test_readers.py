@@ -12,13 +12,16 @@ from tests.crash.world import World
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_hundred_readers_killed_with_views_in_hand(world: World) -> None:
+@pytest.mark.parametrize("tens", [3, pytest.param(10, marks=pytest.mark.soak)])
+def test_readers_killed_with_views_in_hand(world: World, tens: int) -> None:
+    """Up to a hundred."""
+    world.empty()
     numbers = list(range(16))
     meta = world.put_plain(numbers)
     world.verify()
     world.settle()
     files, index_bytes = world.files(), world.client._store.stats()["index_used_bytes"]
-    for _ in range(10):
+    for _ in range(tens):
         readers = [
             world.nursery.start(victims.read_until_killed, world.session.name, meta, mode)
             for mode in ("cow", "copy", "shared", "cow", "cow", "copy", "shared", "cow", "cow", "cow")

@@ -1,4 +1,4 @@
-"""kill -9 of storage services, in processes of their own that were armed through the environment before they started.
+"""kill -9 of storage services, and of a process that was armed through the environment before it started.
 
 The service holds nothing of its own: no row is lost, puts and gets go on without one, and what it was cleaning up when
 it died, the next one cleans up.
@@ -19,8 +19,8 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
-from tests.crash import victims
-from tests.support.nursery import ROOT, Nursery
+from tests.crash import adopters, victims
+from tests.support.nursery import ROOT, Child, Nursery
 from tests.support.sessions import SIZE, left_behind, wait_for
 from tests.support.versioned_rows import rows, versions_of
 from transferqueue.storage.names import new_session_name
@@ -28,17 +28,11 @@ from transferqueue.storage.names import new_session_name
 pytestmark = pytest.mark.timeout(120)
 
 
-def start_armed(name: str, point: str) -> subprocess.Popen[str]:
+def start_armed(nursery: Nursery, name: str, point: str) -> Child:
     """`tq serve` that dies when its housekeeping passes the point; serving already."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "transferqueue.cli", "serve", "--session", name, "--size", SIZE],
-        env={**os.environ, "TRANSFERQUEUE_PAUSE": f"{point}=kill", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("serving session")
-    return process
+    service = nursery.start(adopters.serve, name, point)
+    assert service.receive().startswith("serving session")
+    return service
 
 
 def remains(nursery: Nursery, name: str, client: tq.TransferQueueClient) -> None:
@@ -60,7 +54,7 @@ def clean(client: tq.TransferQueueClient) -> bool:
 @pytest.mark.parametrize("point", ["reap.before_remove", "retire.before_scan", "index.free.before_commit"])
 def test_a_service_that_dies_at_its_work(nursery: Nursery, point: str) -> None:
     name = new_session_name()
-    service = start_armed(name, point)
+    service = start_armed(nursery, name, point)
     session = tq.init(session=name)
     try:
         assert not session.creator
@@ -79,9 +73,7 @@ def test_a_service_that_dies_at_its_work(nursery: Nursery, point: str) -> None:
         wait_for(lambda: clean(client), what="the work of the dead service")
         assert versions_of(client.get_data(kept)) == [(number, 4) for number in range(8)]
     finally:
-        if service.poll() is None:
-            service.kill()
-        service.communicate()
+        service.kill()
         tq.close()
     assert left_behind(name) == []
 

@@ -13,16 +13,29 @@ pytestmark = pytest.mark.timeout(900)
 _SHM = Path("/dev/shm")
 
 
-@pytest.fixture(scope="module")
-def by_metadata(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    return run_example(tmp_path_factory.mktemp("metadata"), "--passing", "metadata", "trainer.required_gain=-1")
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.soak)])
+def tensor_parallel(request: pytest.FixtureRequest) -> int:
+    """Ranks that share a model. Two, as by default, make two more processes a run, of seconds each."""
+    size: int = request.param
+    return size
+
+
+def layout(tensor_parallel: int) -> str:
+    return f"actor_rollout_ref.actor.tensor_parallel_size={tensor_parallel}"
 
 
 @pytest.fixture(scope="module")
-def by_batch(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+def by_metadata(tmp_path_factory: pytest.TempPathFactory, tensor_parallel: int) -> FinishedRun:
+    folder = tmp_path_factory.mktemp("metadata")
+    return run_example(folder, "--passing", "metadata", "trainer.required_gain=-1", layout(tensor_parallel))
+
+
+@pytest.fixture(scope="module")
+def by_batch(tmp_path_factory: pytest.TempPathFactory, tensor_parallel: int) -> FinishedRun:
     """Asks for more than any run can gain, so that it must fail, but only at its end."""
     folder = tmp_path_factory.mktemp("batch")
-    return run_example(folder, "--passing", "batch", "--controller", "actor", "trainer.required_gain=2")
+    arguments = ("--passing", "batch", "--controller", "actor", "trainer.required_gain=2")
+    return run_example(folder, *arguments, layout(tensor_parallel))
 
 
 def test_exit_codes_say_whether_it_learned(by_metadata: FinishedRun, by_batch: FinishedRun) -> None:
@@ -38,10 +51,10 @@ def test_runs_leave_their_artefacts(by_metadata: FinishedRun, by_batch: Finished
         assert "hidden_size: 32" in (run.folder / "config.yaml").read_text()
 
 
-def test_the_terminal_shows_configuration_progress_and_costs(by_metadata: FinishedRun) -> None:
+def test_the_terminal_shows_configuration_progress_and_costs(by_metadata: FinishedRun, tensor_parallel: int) -> None:
     output = by_metadata.output
     assert " total_training_steps=2 " in " ".join(output.split()), "the resolved configuration"
-    assert "ranks: rollout 2, actor 4, reward 2" in output
+    assert f"ranks: rollout 2, actor {2 * tensor_parallel}, reward 2" in output
     for line in ("before warm-up", "after warm-up", "step   2/2", "after GRPO"):
         assert line in output
     table = next(line for line in output.splitlines() if "per step" in line)

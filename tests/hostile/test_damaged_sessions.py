@@ -233,7 +233,7 @@ def test_typed_errors_or_right_answers(kind: str) -> None:
     source = random.Random(kind)
     with damaged() as files:
         check(files, "nothing")
-        for _ in range(25):
+        for _ in range(15):
             KINDS[kind](files, source)
 
 

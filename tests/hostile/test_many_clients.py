@@ -12,7 +12,6 @@ import transferqueue as tq
 from tests.support.sessions import Forked, embedded, wait_for
 
 pytestmark = pytest.mark.timeout(240)
-CLIENTS = 300
 
 
 def use(connection: Connection) -> None:
@@ -24,8 +23,9 @@ def use(connection: Connection) -> None:
     connection.recv()
 
 
-def test_300_clients_at_once() -> None:
-    children = [Forked(use) for _ in range(CLIENTS)]
+@pytest.mark.parametrize("count", [80, pytest.param(300, marks=pytest.mark.soak)])
+def test_hundreds_of_clients_at_once(count: int) -> None:
+    children = [Forked(use) for _ in range(count)]
     try:
         with embedded() as session:
             for number, child in enumerate(children):
@@ -34,15 +34,15 @@ def test_300_clients_at_once() -> None:
             for number, child in enumerate(children):
                 assert child.hear(120) == [number]
             clients = tq.stats().clients
-            assert len(clients) == CLIENTS + 1
-            assert sum(entry.leases for entry in clients) == CLIENTS
-            for child in children[: CLIENTS // 2]:
+            assert len(clients) == count + 1
+            assert sum(entry.leases for entry in clients) == count
+            for child in children[: count // 2]:
                 child.kill()
-            for child in children[CLIENTS // 2 :]:
+            for child in children[count // 2 :]:
                 child.say("done")
                 assert child.join() == 0
             wait_for(lambda: [entry.pid for entry in tq.stats().clients] == [os.getpid()], what="reaping all of them")
-            assert len(tq.kv_list("p")["p"]) == CLIENTS
+            assert len(tq.kv_list("p")["p"]) == count
             tq.get_client().clear_partition("p")
             assert tq.stats().used_bytes == 0
             assert os.listdir(f"/dev/shm/tq-{os.getuid()}-{session.name}/leases") != []

@@ -85,7 +85,7 @@ def look_at_everything(session: tq.Session) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [1])
 def test_chaos(nursery: Nursery, seed: int) -> None:
-    chaos(nursery, seed, 12.0)
+    chaos(nursery, seed, 5.0)
 
 
 @pytest.mark.soak

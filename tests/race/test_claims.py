@@ -36,7 +36,7 @@ def run(client: TransferQueueClient, examples: int, steps: int) -> None:
 
 
 def test_claims_and_model_agree(client: TransferQueueClient) -> None:
-    run(client, 300, 50)
+    run(client, 150, 50)
 
 
 @pytest.mark.soak

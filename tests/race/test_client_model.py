@@ -26,7 +26,7 @@ def run(client: TransferQueueClient, examples: int, steps: int) -> None:
 
 @pytest.mark.timeout(120)
 def test_client_and_model_agree(client: TransferQueueClient) -> None:
-    run(client, 80, 40)
+    run(client, 25, 40)
 
 
 @pytest.mark.soak

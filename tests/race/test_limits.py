@@ -36,7 +36,7 @@ def run(client: TransferQueueClient, examples: int, steps: int) -> None:
 
 @pytest.mark.timeout(120)
 def test_limits_and_model_agree(client: TransferQueueClient) -> None:
-    run(client, 100, 50)
+    run(client, 40, 50)
 
 
 @pytest.mark.soak

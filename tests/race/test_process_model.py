@@ -52,7 +52,7 @@ def run(client: TransferQueueClient, nursery: Nursery, examples: int, steps: int
 
 @pytest.mark.timeout(120)
 def test_processes_and_model_agree(client: TransferQueueClient, nursery: Nursery) -> None:
-    run(client, nursery, 8, 30, 1)
+    run(client, nursery, 4, 30, 1)
 
 
 @pytest.mark.soak

@@ -53,7 +53,7 @@ def run(nursery: Nursery, *, steps: int = 0, seconds: float = 0.0, short: bool =
 @pytest.mark.timeout(120)
 def test_a_short_run(nursery: Nursery) -> None:
     """Every byte is right, descriptors and mappings are flat, and at the end all of it comes back."""
-    run(nursery, steps=6, seconds=6, short=True)
+    run(nursery, steps=6, seconds=3, short=True)
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import signal
@@ -10,13 +11,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 import transferqueue as tq
+from transferqueue.cli import main
 from transferqueue.storage.names import new_session_name
 
 SIZE = "64MiB"
@@ -69,20 +71,40 @@ def embedded(name: str | None = None, **overrides: object) -> Iterator[tq.Sessio
 
 
 @contextmanager
-def served(name: str | None = None, *arguments: str) -> Iterator[str]:
-    """A `tq serve` in a process of its own; ended by SIGTERM, and checked to leave nothing."""
+def served(name: str | None = None) -> Iterator[str]:
+    """A `tq serve` in a forked process, see `Forked`; ended by SIGTERM, and checked to leave nothing."""
     name = name or new_session_name()
-    process = start_service(name, *arguments)
+    service = forked_service()
+    service.say(name)
     try:
+        assert service.hear().startswith(f"serving session {name}")
         yield name
     finally:
-        output = stop(process)
-    assert process.returncode == 0, output
-    assert left_behind(name) == [], output
+        os.kill(service.pid, signal.SIGTERM)
+        status = service.join()
+    assert status == 0
+    assert left_behind(name) == []
+
+
+def forked_service(*arguments: str) -> Forked:
+    """`tq serve` of the session whose name it is told. It says its first line then, whatever that is."""
+
+    def serve(connection: Connection) -> None:
+        class Said(io.StringIO):
+            def write(self, text: str) -> int:
+                if not self.getvalue():
+                    connection.send(text)
+                return super().write(text)
+
+        with redirect_stdout(Said()) as said:
+            status = main(["serve", "--session", connection.recv(), "--size", SIZE, *arguments])
+        assert status == 0, said.getvalue()
+
+    return Forked(serve)
 
 
 def start_service(name: str, *arguments: str) -> subprocess.Popen[str]:
-    """`tq serve`, ready."""
+    """`tq serve` as a program of its own, ready."""
     process = subprocess.Popen(
         [sys.executable, "-m", "transferqueue.cli", "serve", "--session", name, "--size", SIZE, *arguments],
         stdout=subprocess.PIPE,

@@ -18,6 +18,7 @@ from tests.support.sessions import (
     SIZE,
     Forked,
     embedded,
+    forked_service,
     left_behind,
     served,
     start_service,
@@ -127,7 +128,10 @@ def test_the_session_that_the_environment_names_is_looked_at(capsys: Any, monkey
 @pytest.mark.alone
 def test_looking_at_a_dead_session_does_not_remove_it(capsys: Any) -> None:
     name = new_session_name()
-    stop(start_service(name), signal.SIGKILL)
+    service = forked_service()
+    service.say(name)
+    service.hear()
+    service.kill()
     assert "total_bytes" in output(capsys, "stats", "--session", name)
     assert left_behind(name)
     output(capsys, "clean")
@@ -165,10 +169,12 @@ finally:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_serve_leaves_nothing_after_a_signal(number: signal.Signals) -> None:
     name = new_session_name()
-    process = start_service(name, "--populate", "16MiB", "--set", "controller.polling_mode=true")
+    service = forked_service("--populate", "16MiB", "--set", "controller.polling_mode=true")
+    service.say(name)
+    assert service.hear().startswith(f"serving session {name}")
     assert left_behind(name)
-    printed = stop(process, number)
-    assert process.returncode == 0, printed
+    os.kill(service.pid, number)
+    assert service.join() == 0
     assert left_behind(name) == []
 
 
@@ -215,22 +221,17 @@ def test_eight_services_at_once_with_stale_sessions_around() -> None:
     for name in stale:
         stop(start_service(name), signal.SIGKILL)
     names = [new_session_name() for _ in range(8)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "transferqueue.cli", "serve", "--session", name, "--size", "16MiB"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name in names
-    ]
+    services = [forked_service() for _ in names]
     try:
-        for process, name in zip(processes, names, strict=True):
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith(f"serving session {name}")
+        for service, name in zip(services, names, strict=True):
+            service.say(name)
+        for service, name in zip(services, names, strict=True):
+            assert service.hear().startswith(f"serving session {name}")
+            os.kill(service.pid, signal.SIGTERM)
+        assert [service.join() for service in services] == [0] * 8
     finally:
-        printed = [stop(process) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 8, printed
+        for service in services:
+            service.kill()
     for name in names:
         assert left_behind(name) == []
     for name in stale:
