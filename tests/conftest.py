@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,12 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _of_another_run(name: str) -> bool:
-    """A session whose creator is alive and not ours: another test run on this machine, or a user."""
+    """A session whose creator is alive and not ours: another test run on this machine, or a user. Or whose name a
+    process made that is: tests kill creators, and others stay in the session."""
+    if named_by := re.match(rf"tq-{os.getuid()}-p(\d+)-", name):
+        pid = int(named_by[1])
+        if Path(f"/proc/{pid}").exists() and not _is_below(pid, os.getpid()):
+            return True
     for folder in (name, name.rpartition(".")[0]):  # the session's directory, or one of its segments
         try:
             creator = int(json.loads((_SHM / folder / "session.json").read_text())["creator_pid"])

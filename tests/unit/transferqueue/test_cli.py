@@ -21,8 +21,6 @@ from tests.support.sessions import (
     forked_service,
     left_behind,
     served,
-    start_service,
-    stop,
     wait_for,
     wait_until_gone,
 )
@@ -219,7 +217,10 @@ def test_serve_reaps_clients_that_die() -> None:
 def test_eight_services_at_once_with_stale_sessions_around() -> None:
     stale = [new_session_name() for _ in range(2)]
     for name in stale:
-        stop(start_service(name), signal.SIGKILL)
+        dead = forked_service()
+        dead.say(name)
+        dead.hear()
+        dead.kill()
     names = [new_session_name() for _ in range(8)]
     services = [forked_service() for _ in names]
     try:
@@ -227,6 +228,7 @@ def test_eight_services_at_once_with_stale_sessions_around() -> None:
             service.say(name)
         for service, name in zip(services, names, strict=True):
             assert service.hear().startswith(f"serving session {name}")
+        for service in services:
             os.kill(service.pid, signal.SIGTERM)
         assert [service.join() for service in services] == [0] * 8
     finally:
