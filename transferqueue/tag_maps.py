@@ -8,6 +8,7 @@ numbers and dicts with other keys than text their parts, of anything else a pick
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from transferqueue.errors import CorruptSegmentError, PickleNotAllowedError
 PICKLE_EXTENSION = 1
 _TUPLE, _INT, _SCALAR, _MAPPING = 2, 3, 4, 5
 _NUMBER_KINDS = "biufc"  # of numpy: bool, integers, floats, complex
+_NUMBER_TYPE = re.compile(f"[<>|=]?[{_NUMBER_KINDS}][0-9]{{1,2}}")
 _COUNT = struct.Struct("<I")
 _EXACT_SCALARS = (str, int, float, bool, type(None), bytes)
 # Encoded without a further look. A str may hold a lone surrogate, which `_encode` says by the name of the tag.
@@ -75,8 +77,10 @@ def _scalar(parts: Any) -> Any:
     import numpy
 
     text, raw = parts
-    dtype = numpy.dtype(text) if isinstance(text, str) and len(text) <= 8 else numpy.dtype("O")
-    if dtype.kind not in _NUMBER_KINDS or len(raw) != dtype.itemsize:
+    # numpy reads a whole language here, with records and Python literals.
+    known = isinstance(text, str) and _NUMBER_TYPE.fullmatch(text) is not None
+    dtype = numpy.dtype(text if known else "O")
+    if not known or len(raw) != dtype.itemsize:
         raise ValueError(f"a tag holds a number of no type of numpy's: {text!r}")
     return numpy.frombuffer(raw, dtype)[0]
 

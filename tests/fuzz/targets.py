@@ -29,6 +29,7 @@ class Target(NamedTuple):
 TARGETS = {
     "metadata": "tests.fuzz.metadata_target",
     "frames": "tests.fuzz.frames_target",
+    "messages": "tests.fuzz.messages_target",
     "tags": "tests.fuzz.tags_target",
     "schema": "tests.fuzz.schema_target",
     "session_files": "tests.fuzz.session_files_target",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ _MAX_EXPANDED = 2 * MAX_ROWS
 
 _BATCH, _KEYS, _INT64, _ARRAY, _TENSOR, _TUPLE, _SET, _FROZENSET, _INT, _SCALAR, _MAPPING, _DATACLASS = range(1, 13)
 _NUMBER_KINDS = "biufc"  # of numpy: bool, integers, floats, complex
+_NUMBER_TYPE = re.compile(f"[<>|=]?[{_NUMBER_KINDS}][0-9]{{1,2}}")
 _PLAIN = frozenset((str, float, bool, type(None), bytes))
 _INT_FIRST, _INT_LAST = -(2**63), 2**64 - 1
 _VERSION = bytes([MESSAGE_VERSION])
@@ -219,12 +221,9 @@ class _Reader:
 
     def array(self, data: memoryview) -> Any:
         text, shape, raw = self._list(data, 3, 3)
-        if type(text) is not str or len(text) > 8 or type(raw) is not bytes:
-            raise ValueError("an array of no type of numpy's")
-        dtype = np.dtype(text)
-        if dtype.kind not in _NUMBER_KINDS:
-            raise ValueError(f"an array of {text!r}")
-        return np.frombuffer(raw, dtype).reshape(_shape(shape)).copy()
+        if type(raw) is not bytes:
+            raise ValueError("an array without bytes")
+        return np.frombuffer(raw, _number_type(text)).reshape(_shape(shape)).copy()
 
     def tensor(self, data: memoryview) -> Any:
         import torch
@@ -247,10 +246,8 @@ class _Reader:
 
     def scalar(self, data: memoryview) -> Any:
         text, raw = self._list(data, 2, 2)
-        if type(text) is not str or len(text) > 8 or type(raw) is not bytes:
-            raise ValueError("a number of no type of numpy's")
-        dtype = np.dtype(text)
-        if dtype.kind not in _NUMBER_KINDS or len(raw) != dtype.itemsize:
+        dtype = _number_type(text)
+        if type(raw) is not bytes or len(raw) != dtype.itemsize:
             raise ValueError(f"a number of {text!r}")
         return np.frombuffer(raw, dtype)[0]
 
@@ -269,6 +266,13 @@ class _Reader:
         if not known.issuperset(values):
             raise ValueError(f"an object of class {name} with unknown attributes")
         return cls(**values)
+
+
+def _number_type(text: Any) -> np.dtype[Any]:
+    # numpy reads a whole language here, with records and Python literals.
+    if type(text) is not str or _NUMBER_TYPE.fullmatch(text) is None:
+        raise ValueError(f"no type of numbers: {str(text)[:20]!r}")
+    return np.dtype(text)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import contextlib
 import struct
 from enum import Enum
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,3 +110,11 @@ def test_names_in_any_order_and_rows_of_different_names_give_the_same_bytes() ->
         {"z": 0.5, "a": True},
     ]
     assert decoder.decode_all(encode_tags(row) for row in rows) == rows
+
+
+@pytest.mark.parametrize("text", [",", "f3", "i8,i8", "O", "(2)f4", "b99", 7])
+def test_a_number_of_no_type_of_numpys_is_refused(text: object) -> None:
+    value = msgspec.msgpack.encode(msgspec.msgpack.Ext(4, msgspec.msgpack.encode([text, b"12345678"])))
+    blob = struct.pack("<II1sI", 1, 1, b"a", len(value)) + value
+    with pytest.raises(CorruptSegmentError):
+        TagDecoder(allow_pickle=False).decode(blob)

@@ -27,11 +27,13 @@ from transferqueue.nodes.transport.protocol import (
 )
 
 STREAMS = 2
-CHUNK_NBYTES = 2 << 20
+CHUNK_NBYTES = 1 << 20
 # A further stream is worth its thread from here on.
 _LEAST_PART_NBYTES = 4 << 20
 STALL_S = 15.0
 CALL_S = 60.0
+# Of one stream; on a slower network later attempts are given longer.
+_SLOW_NBYTES_A_S = 20e6
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5)
 _LOOK_S = 0.1
 
@@ -183,11 +185,12 @@ class _Pull:
                     thread.join(_LOOK_S)
                     self._watch()
         finally:
-            # Nothing writes to the destination once this returned, whatever it raises.
+            # Nothing writes to the destination once this returned, whatever it raises. A thread whose stream has not
+            # begun cannot be woken, and need not be: it looks at `ended` before it writes anything.
             self.ended.set()
             for part, thread in zip(self._parts, threads, strict=True):
-                part.cancel()
-                thread.join()
+                if part.cancel():
+                    thread.join()
         if self._error is not None:
             raise self._error
 
@@ -213,11 +216,14 @@ class _Pull:
     def left_s(self) -> float:
         return CALL_S if self._until_s is None else self._until_s - time.monotonic()
 
-    def attempt(self, part: _Part, place: NodePlace) -> None:
-        """One stream of a part, from its beginning. AttemptError; what the source raised."""
+    def attempt(self, part: _Part, place: NodePlace, tries: int) -> None:
+        """One stream of a part, from its beginning, after so many. AttemptError; what the source raised."""
         transport = self._transport
         connection = transport.connection(place)
-        stream = connection.stream(transport.ticket(self._what, part.number, part.parts), max(self.left_s(), 0.05))
+        # Until its first message comes, only this limit ends a stream on a connection that is dead.
+        limit_s = (transport.stall_s + self._into.nbytes / part.parts / _SLOW_NBYTES_A_S) * float(1 << min(tries, 6))
+        limit_s = max(min(limit_s, self.left_s()), 0.05)
+        stream = connection.stream(transport.ticket(self._what, part.number, part.parts), limit_s)
         part.began(stream)
         self.count(streams=1)
         written, announced = 0, -1
@@ -259,7 +265,7 @@ class _Pull:
         place, tries = self._source, 0
         while not self.ended.is_set():
             try:
-                self.attempt(part, place)
+                self.attempt(part, place, tries)
                 return
             except AttemptError as error:
                 tries += 1
@@ -302,11 +308,13 @@ class _Part:
         if self._pull.ended.is_set():  # whoever ended it did not see this stream
             stream.cancel()
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
+        """Whether there is a stream."""
         stream = self._stream
         self.heard_s = time.monotonic()
         if stream is not None:
             stream.cancel()
+        return stream is not None
 
 
 def read_description(answer: Any, what: PayloadRequest) -> PayloadDescription:

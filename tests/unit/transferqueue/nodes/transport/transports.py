@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,7 +89,8 @@ class Room:
             name: np.full(field.nbytes, 0xAA, np.uint8) for name, field in described.fields.items()
         }
         self.threads: set[int] = set()
-        self.takes_s = 0.0
+        self.fourth_write: Callable[[], None] = lambda: None
+        self._writes = itertools.count(1)
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +98,8 @@ class Room:
 
     def write(self, field: str, offset: int, data: Any) -> None:
         self.threads.add(threading.get_ident())
-        time.sleep(self.takes_s)
+        if next(self._writes) == 4:
+            self.fourth_write()
         source = np.frombuffer(data, np.uint8)
         target = self.fields[field][offset : offset + len(source)]
         if offset < 0 or len(target) != len(source):

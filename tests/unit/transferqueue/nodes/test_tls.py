@@ -1,0 +1,90 @@
+"""Certificates: who is trusted, who is not, and which key files are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.native.native_session import exit_status, fork
+from tests.unit.transferqueue.nodes.serving import HOST, client_of, serving
+from transferqueue.errors import NodeUnreachableError, TransferQueueError, UntrustedFileError
+from transferqueue.nodes.tls import TlsFiles
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl"),
+]
+
+
+def soon(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def authority(folder: Path, name: str) -> TlsFiles:
+    """A certificate authority, and a certificate of it for this machine."""
+    key, ca, cert = (str(folder / f"{name}.{part}") for part in ("key", "ca", "cert"))
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    subject = ("-subj", f"/CN={name}")
+    openssl("req", "-x509", *curve, "-keyout", f"{key}.ca", "-out", ca, "-days", "1", *subject)
+    openssl("req", *curve, "-keyout", key, "-out", f"{cert}.request", *subject)
+    names = folder / "names"
+    names.write_text(f"subjectAltName=IP:{HOST},DNS:localhost")
+    openssl(
+        *("x509", "-req", "-in", f"{cert}.request", "-CA", ca, "-CAkey", f"{key}.ca", "-CAcreateserial"),
+        *("-out", cert, "-days", "1", "-extfile", str(names)),
+    )
+    os.chmod(key, 0o600)
+    return TlsFiles(cert, key, ca)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[TlsFiles, TlsFiles]:
+    folder = tmp_path_factory.mktemp("certificates")
+    return authority(folder, "ours"), authority(folder, "theirs")
+
+
+def test_calls_are_encrypted_and_servers_known(files: tuple[TlsFiles, TlsFiles]) -> None:
+    ours, theirs = files
+    with serving({"m": lambda call: 1}, tls=ours) as server:
+        client = client_of(server, tls=ours)
+        assert client.call("m", {}, until_s=soon(20)) == 1
+        assert exit_status(fork(lambda: client.call("m", {}, until_s=soon(30)))) == 0
+        with pytest.raises(NodeUnreachableError):
+            client_of(server, tls=theirs).call("m", {}, until_s=soon(0.5))
+        with pytest.raises(NodeUnreachableError):
+            client_of(server).call("m", {}, until_s=soon(0.5))
+    with serving({"m": lambda call: 1}) as plain, pytest.raises(NodeUnreachableError):
+        client_of(plain, tls=ours).call("m", {}, until_s=soon(0.5))
+
+
+def test_servers_can_ask_for_certificates(files: tuple[TlsFiles, TlsFiles]) -> None:
+    ours, theirs = (replace(each, verify_clients=True) for each in files)
+    with serving({"m": lambda call: 1}, tls=ours) as server:
+        assert client_of(server, tls=ours).call("m", {}, until_s=soon(20)) == 1
+        stranger = replace(ours, client_cert=theirs.cert, client_key=theirs.key)
+        for tls in (stranger, replace(ours, verify_clients=False)):
+            with pytest.raises(TransferQueueError):
+                client_of(server, tls=tls).call("m", {}, until_s=soon(0.5))
+
+
+def test_files_that_cannot_be_trusted_are_refused(files: tuple[TlsFiles, TlsFiles], tmp_path: Path) -> None:
+    ours, _ = files
+    shutil.copy(ours.key, tmp_path / "open.key")
+    os.chmod(tmp_path / "open.key", 0o644)
+    (tmp_path / "empty").touch()
+    with pytest.raises(UntrustedFileError, match="chmod 600"):
+        serving(tls=replace(ours, key=str(tmp_path / "open.key"))).__enter__()
+    with pytest.raises(ValueError, match="no PEM file"):
+        serving(tls=replace(ours, cert=str(tmp_path / "empty"))).__enter__()
+    with pytest.raises(FileNotFoundError):
+        serving(tls=replace(ours, key=str(tmp_path / "missing"))).__enter__()

@@ -1,0 +1,266 @@
+"""Pulls over Flight when something is wrong with the network, the source, or the token."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
+from tests.unit.transferqueue.nodes.transport.transports import Room, expected
+from transferqueue._native import Store
+from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
+from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.transport.flight import FlightTransport
+from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
+from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDescription, PayloadRequest
+
+pytestmark = pytest.mark.timeout(90)
+ROWS = 32
+ROW_NBYTES = 1 << 20
+
+
+def soon(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[NativeSession]:
+    with new_session(64 << 20) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def store(session: NativeSession) -> Iterator[Store]:
+    attached = session.attach()
+    yield attached
+    attached.close()
+
+
+@pytest.fixture(scope="module")
+def what(store: Store) -> PayloadRequest:
+    values = np.random.default_rng(1).integers(0, 256, (ROWS, ROW_NBYTES), dtype=np.uint8)
+    return PayloadRequest("p", put(store, "p", {"a": values}).indexes, ("a",))
+
+
+def at(port: int) -> NodePlace:
+    return NodePlace(3, HOST, port, "C.n3", "machine-3")
+
+
+@contextmanager
+def flight(**options: Any) -> Iterator[FlightTransport]:
+    transport = FlightTransport(**{"token": TOKEN, **options})
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def room_for(store: Store, what: PayloadRequest) -> Room:
+    sizes = {name: np.full(len(what.rows), len(data) // len(what.rows)) for name, data in expected(store, what).items()}
+    none = np.zeros(0, np.int64)
+    return Room(PayloadDescription({name: FieldDescription((), none, size) for name, size in sizes.items()}))
+
+
+def check(room: Room, store: Store, what: PayloadRequest) -> None:
+    for name, data in expected(store, what).items():
+        assert np.array_equal(room.fields[name], data)
+
+
+def test_several_streams_share_the_work(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, flight(streams=3) as transport:
+        room = room_for(store, what)
+        report = transport.pull(at(server.port), what, room)
+        assert (report.nbytes, report.streams) == (ROWS * ROW_NBYTES, 3)
+        assert len(room.threads) == 3
+        assert report.messages >= 32
+        check(room, store, what)
+
+
+def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.cut
+        threading.Timer(1.5, proxy.mend).start()
+        began_s = time.monotonic()
+        transport.pull(at(proxy.port), what, room, until_s=soon(60))
+        assert time.monotonic() - began_s > 1.0
+        check(room, store, what)
+
+
+def test_a_stream_that_stalls_is_begun_again_on_another_connection(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as dead, flight(stall_s=0.5) as transport:
+        places = [at(dead.port), at(server.port)]
+        transport._where = lambda ordinal: places[1]
+        room = room_for(store, what)
+        room.fourth_write = dead.cut
+        report = transport.pull(places[0], what, room, until_s=soon(60))
+        assert report.streams > 2
+        check(room, store, what)
+
+
+def test_broken_connections_are_made_again(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.reset
+        report = transport.pull(at(proxy.port), what, room, until_s=soon(60))
+        assert report.streams > 2
+        check(room, store, what)
+
+
+SOURCE = """
+import sys
+from tests.unit.native.native_session import NativeSession
+from tests.unit.transferqueue.nodes.serving import serving
+from transferqueue.nodes.transport.payload_streams import PayloadStreams
+with serving(streams=PayloadStreams(NativeSession(sys.argv[1]).attach())) as server:
+    print(server.port, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, what: PayloadRequest) -> None:
+    source = subprocess.Popen(
+        [sys.executable, "-c", SOURCE, session.name],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert source.stdout is not None
+    port = int(source.stdout.readline())
+    asked = []
+
+    def where(ordinal: int) -> NodePlace:
+        asked.append(ordinal)
+        if len(asked) > 2:
+            raise DataLostError("node 3 is lost", node="3")
+        return at(port)
+
+    with source, flight(where=where) as transport:
+        room = room_for(store, what)
+        room.fourth_write = source.kill
+        with pytest.raises(DataLostError, match="node 3 is lost"):
+            transport.pull(at(port), what, room, until_s=soon(60))
+        quiet = {name: data.copy() for name, data in room.fields.items()}
+        with pytest.raises(NodeUnreachableError, match="node 3") as caught:
+            FlightTransport(token=TOKEN).pull(at(port), what, room, until_s=soon(0.5))
+        assert "machine-3" in str(caught.value.node)
+        time.sleep(0.1)
+        assert all(np.array_equal(room.fields[name], data) for name, data in quiet.items()), "written after the end"
+
+
+def test_a_deadline_ends_a_pull_and_nothing_is_written_afterwards(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.cut
+        with pytest.raises(NodeUnreachableError):
+            transport.pull(at(proxy.port), what, room, until_s=soon(0.6))
+        before = room.fields["a"].copy()
+        proxy.mend()
+        time.sleep(0.2)
+        assert np.array_equal(room.fields["a"], before)
+
+
+def test_an_error_of_the_destination_ends_the_pull(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, flight() as transport:
+        room = room_for(store, what)
+        room.write = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))  # type: ignore[method-assign]
+        with pytest.raises(MemoryError, match="no room"):
+            transport.pull(at(server.port), what, room)
+
+
+def test_a_pull_can_be_interrupted(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+        proxy.cut()
+        began_s = time.monotonic()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            transport.pull(at(proxy.port), what, room_for(store, what), until_s=soon(60))
+        assert time.monotonic() - began_s < 10
+        proxy.mend()
+        with Proxy(server.port) as other:
+            room = room_for(store, what)
+            room.fourth_write = other.cut
+            threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                transport.pull(at(other.port), what, room, until_s=soon(60))
+
+
+def test_without_the_token_nothing_comes(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, flight(token="another") as transport:
+        with pytest.raises(NodeAccessError):
+            transport.describe(at(server.port), what)
+        with pytest.raises(NodeAccessError, match="node 3"):
+            transport.pull(at(server.port), what, room_for(store, what))
+
+
+class Lying:
+    """A source whose streams are what the test says."""
+
+    def __init__(self, *messages: tuple[Any, Any]) -> None:
+        self._messages = messages
+
+    def handlers(self) -> dict[str, Any]:
+        return {"payload.describe": lambda call: [["a", [[1, b"", 8]], 5, "no array"]]}
+
+    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+        import pyarrow as pa
+
+        for header, data in self._messages:
+            yield header, None if data is None else pa.py_buffer(data)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [([ROWS * ROW_NBYTES + 1, 5], None)],
+        [("no announcement", None)],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, ROWS * ROW_NBYTES - 4, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, -4, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[7, 0, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, 0, 9]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), (["x"], b"12345678")],
+    ],
+)
+def test_a_source_that_contradicts_itself_is_refused(store: Store, what: PayloadRequest, messages: Any) -> None:
+    with serving(streams=Lying(*messages)) as server, flight() as transport:
+        with pytest.raises(CorruptSegmentError):
+            transport.pull(at(server.port), what, room_for(store, what), until_s=soon(10))
+        with pytest.raises(CorruptSegmentError):
+            transport.describe(at(server.port), what)
+
+
+def test_hostile_tickets_are_answered_by_errors(store: Store, what: PayloadRequest) -> None:
+    streams = PayloadStreams(store)
+    good = ticket_of(what, 0, 2, 1 << 20)
+    for ticket in (b"", b"\x01\xc1", good[:-5], ticket_of(what, 5, 2, 1), ticket_of(what, 0, 1 << 40, 1)):
+        with pytest.raises((CorruptSegmentError, ValueError)):
+            next(streams.open(ticket))
+    with pytest.raises(ValueError, match="no request"):
+        next(streams.open(ticket_of(PayloadRequest("p", what.rows, ("a",), what.rows[:3]), 0, 1, 1 << 20)))
+
+
+def test_a_forked_child_pulls(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server, flight() as transport:
+        some = PayloadRequest("p", what.rows[:3], ("a",))
+        right = expected(store, some)["a"]
+        transport.pull(at(server.port), some, room_for(store, some))
+
+        def child() -> None:
+            described = transport.describe(at(server.port), some, until_s=soon(30))
+            room = Room(described)
+            transport.pull(at(server.port), some, room, until_s=soon(30))
+            assert np.array_equal(room.fields["a"], right)
+
+        assert exit_status(fork(child)) == 0
