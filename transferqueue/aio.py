@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from transferqueue.errors import ClosedError, TransferQueueError
 from transferqueue.logs import get_logger
-from transferqueue.waiting import SLICE_S, Sleep, Steps, version_of, word_of
+from transferqueue.waiting import SLICE_S, Away, Sleep, Steps, version_of, word_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -32,6 +32,7 @@ Self = TypeVar("Self")
 _log = get_logger("aio")
 _IDLE_S = 5.0
 _LONG_STEP_S = 0.002
+_MOST_AWAY = 64
 
 
 def asynchronous(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
@@ -77,7 +78,10 @@ class AsyncRunner:
         sleep, result = await _in_pool(pool, step)
         while sleep is not None:
             pool, notifier = self._parts()
-            sleep, result = await notifier.step_after(sleep, pool, step)
+            if isinstance(sleep, Away):
+                sleep, result = await _in_pool(pool, step, away=sleep)
+            else:
+                sleep, result = await notifier.step_after(sleep, pool, step)
         return result  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -119,6 +123,7 @@ class _Pool:
     def __init__(self) -> None:
         self._first = ThreadPoolExecutor(1, thread_name_prefix="transferqueue-async")
         self._others = ThreadPoolExecutor((os.cpu_count() or 1) + 4, thread_name_prefix="transferqueue-async")
+        self._away: ThreadPoolExecutor | None = None  # made when another node is first asked
         self._began_s: float | None = None  # the first thread's step
 
     def submit(self, step: Callable[[], R]) -> Future[R]:
@@ -127,6 +132,13 @@ class _Pool:
         if began_s is not None and time.monotonic() - began_s > _LONG_STEP_S:
             return self._others.submit(step)
         return self._first.submit(self._in_first, step)
+
+    def submit_away(self, step: Callable[[], R]) -> Future[R]:
+        """A step that asks other nodes first: it sleeps most of its time, and many may do so at once."""
+        away = self._away
+        if away is None:
+            away = self._away = ThreadPoolExecutor(_MOST_AWAY, thread_name_prefix="transferqueue-away")
+        return away.submit(step)
 
     def _in_first(self, step: Callable[[], R]) -> R:
         self._began_s = time.monotonic()
@@ -139,21 +151,28 @@ class _Pool:
         """Steps that run or wait are taken; no further ones."""
         self._first.shutdown(wait=False)
         self._others.shutdown(wait=False)
+        if self._away is not None:
+            self._away.shutdown(wait=False)
 
 
-def _next_step(steps: Steps[Any]) -> tuple[Sleep | None, Any]:
+def _next_step(steps: Steps[Any]) -> tuple[Sleep | Away[Any] | None, Any]:
     try:
         return next(steps), None
     except StopIteration as end:
         return None, end.value  # a StopIteration cannot pass through a future
 
 
-Outcome = tuple["Sleep | None", Any]
+Outcome = tuple["Sleep | Away[Any] | None", Any]
 
 
-async def _in_pool(pool: _Pool, step: Callable[[], Outcome]) -> Outcome:
-    job = pool.submit(step)
+async def _in_pool(pool: _Pool, step: Callable[[], Outcome], away: Away[Any] | None = None) -> Outcome:
+    job = pool.submit(step) if away is None else pool.submit_away(functools.partial(_after, away, step))
     return await _outcome_of(asyncio.wrap_future(job), job.cancel)
+
+
+def _after(away: Away[Any], step: Callable[[], Outcome]) -> Outcome:
+    away.make()
+    return step()
 
 
 async def _outcome_of(future: asyncio.Future[Outcome], withdraw: Callable[[], bool]) -> Outcome:

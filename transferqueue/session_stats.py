@@ -54,6 +54,8 @@ MEANINGS = {
     "One that is stopped there keeps pages of the index from being used again",
     "oldest_read_age_s": "seconds since that read was first noticed; the service looks once a second",
     "oldest_read_commits": "commits that it is behind",
+    "copies_bytes": "of the used ones, copies of rows that other nodes have; they go first when room is wanted. 0 in a "
+    "session of one machine",
     "puts": "by all processes since the session started",
     "gets": "by all processes since the session started",
 }
@@ -95,6 +97,7 @@ class Stats:
     oldest_read_commits: int
     puts: int
     gets: int
+    copies_bytes: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     clients: list[ClientStats] = field(default_factory=list)
     limits: Mapping[str, PartitionLimits] = field(default_factory=dict)

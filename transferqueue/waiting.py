@@ -12,7 +12,7 @@ import numbers
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from transferqueue.errors import PartitionNotFoundError, TransferQueueError
 
@@ -78,7 +78,41 @@ def version_of(store: Store, partition: str) -> int:
         return 0
 
 
-Steps = Generator[Sleep, None, R]
+class Away(Generic[R]):
+    """A blocking call that a step hands over to whoever drives the steps: it asks other nodes and may take long. In a
+    thread the driver makes it there; for asyncio in a pool of its own, so that steps of other calls are not kept from
+    theirs."""
+
+    __slots__ = ("_call", "_error", "_result")
+
+    def __init__(self, call: Callable[[], R]) -> None:
+        self._call = call
+        self._result: R | None = None
+        self._error: BaseException | None = None
+
+    def make(self) -> None:
+        """Makes the call; what comes of it, errors too, is kept for `outcome`."""
+        try:
+            self._result = self._call()
+        except BaseException as error:  # for the steps, which may have to undo something
+            self._error = error
+
+    def outcome(self) -> R:
+        """What the call returned or raised."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return cast(R, self._result)
+
+
+Steps = Generator["Sleep | Away[Any]", None, R]
+
+
+def away(call: Callable[[], R]) -> Steps[R]:
+    """Steps that make one blocking call, see `Away`."""
+    job = Away(call)
+    yield job
+    return job.outcome()
 
 
 def deadline(timeout_s: float | None) -> float | None:
@@ -177,7 +211,10 @@ def run_steps(store: Store, steps: Steps[R]) -> R:
             sleep = next(steps)
         except StopIteration as end:
             return cast(R, end.value)
-        sleep_here(store, sleep)
+        if isinstance(sleep, Away):
+            sleep.make()
+        else:
+            sleep_here(store, sleep)
 
 
 def blocking(steps: Callable[Concatenate[Self, P], Steps[R]]) -> Callable[Concatenate[Self, P], R]:

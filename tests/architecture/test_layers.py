@@ -30,7 +30,7 @@ DATA_PLANE_LAYERS = (
     ("codec", "samplers", "storage"),
     ("service", "allocation", "claims", "waiting", "checkpoint", "metrics", "nodes"),
     ("client", "aio"),
-    ("session", "cluster"),
+    ("session", "cluster", "node_service"),
     ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli", "config_report", "endpoints"),
     ("compat",),
 )

@@ -7,11 +7,11 @@ from typing import Any
 
 from transferqueue import checkpoint
 from transferqueue.aio import asynchronous
-from transferqueue.client.coalescing import CoalesceCalls
+from transferqueue.client.streams import StreamCalls
 from transferqueue.storage.loaded_sessions import read_loaded_sessions, write_loaded_sessions
 
 
-class CheckpointCalls(CoalesceCalls):
+class CheckpointCalls(StreamCalls):
     """Part of `TransferQueueClient`."""
 
     def save_checkpoint(

@@ -164,7 +164,7 @@ class ConsumptionCalls(ClaimCalls):
         """Offers the rows of a partition again, to one task or (None) to all. True, also when there was nothing."""
         store, partition = self._open(), check_partition(partition_id)
         task = None if task_name is None else check_task(task_name)
-        if partition in store.partitions():
+        if partition in self._partitions():
             store.task_reset(partition, task)
         return True
 

@@ -122,8 +122,12 @@ class ClientCore:
                 found=self.session,
             )
 
+    def _partitions(self) -> list[str]:
+        """Names of the partitions, empty ones included."""
+        return self._store.partitions()
+
     def _unknown_partition(self, partition: str) -> PartitionNotFoundError:
-        known = self._store.partitions()
+        known = self._partitions()
         return PartitionNotFoundError(
             f"there is no partition {partition!r} in session {self.session!r}; there are: {name_some(known) or 'none'}",
             partition_id=partition,
@@ -133,7 +137,7 @@ class ClientCore:
     def _what_does_not_exist(self, partition: str, fields: Sequence[str]) -> str:
         """For messages of calls that waited in vain: ``; there is no partition 'p' ...``, or which of `fields` no row
         of it has and which fields there are; empty when all are known."""
-        if partition not in self._store.partitions():
+        if partition not in self._partitions():
             return f"; {self._unknown_partition(partition)}"
         return f"; {said}" if (said := unknown_fields(partition, fields, self._store.field_names(partition))) else ""
 

@@ -84,15 +84,44 @@ class InPlaceCalls(WriteCalls):
         where.timeout = timeout
         where.nbytes = plan.nbytes
 
+        reservation = yield from self._allocated(plan, where.partition, timeout, where.selector())
+        return Allocation(plan, reservation, where)
+
+    def _allocated(
+        self, plan: AllocPlan, partition: str, timeout: float | None, selector: dict[str, Any]
+    ) -> Steps[Reservation]:
         def attempt(left_s: float | None) -> Steps[Reservation]:
             return self._reserve(reserved_nbytes(plan), left_s)
 
         # A look at the partition's limits before anything is computed; the commit is held against them, too.
         reservation = yield from self._within_limits(
-            where.partition, timeout, attempt, nbytes=plan.nbytes, may_drop=False, **where.selector()
+            partition, timeout, attempt, nbytes=plan.nbytes, may_drop=False, **selector
         )
         assert not isinstance(reservation, NothingPut)
-        return Allocation(plan, reservation, where)
+        return reservation
+
+    def _commit(
+        self,
+        reservation: Reservation,
+        layouts: list[FieldLayout],
+        partition: str,
+        timeout: float | None,
+        nbytes: int,
+        **rows: Any,
+    ) -> Steps[PublishResult]:
+        """Publishes what was computed in place, on `rows` (see `Store.publish`)."""
+        store = self._open()
+
+        def attempt(_left_s: float | None) -> Steps[PublishResult]:
+            return store.publish(partition, reservation=reservation, fields=layouts, **rows)
+            yield  # never: the room is there
+
+        done = yield from self._within_limits(partition, timeout, attempt, nbytes=nbytes, may_drop=False, **rows)
+        assert not isinstance(done, NothingPut)
+        return done
+
+    def _tags_now(self, partition: str, indexes: Indexes) -> list[dict[str, object]]:
+        return self._tags_of(partition, indexes)
 
     def _plan(self, fields: Mapping[Any, Any], rows: int) -> AllocPlan:
         rows_before, items, last = self._last_plan
@@ -133,19 +162,11 @@ class _Rows:
         encoded = encode_row_tags(tags, self.rows)
         if self.keys is not None or encoded:
             metadata_room(self.client._store, self.keys or (), encoded)
-        rows = {**self.selector(), "tags": encoded}
-        store = self.client._open()
-
-        def attempt(_left_s: float | None) -> Steps[PublishResult]:
-            return store.publish(self.partition, reservation=reservation, fields=layouts, **rows)
-            yield  # never: the room is there
-
-        steps = self.client._within_limits(
-            self.partition, self.timeout, attempt, nbytes=self.nbytes, may_drop=False, **rows
+        client = self.client
+        steps = client._commit(
+            reservation, layouts, self.partition, self.timeout, self.nbytes, **self.selector(), tags=encoded
         )
-        done = run_steps(store, steps)
-        assert not isinstance(done, NothingPut)
-        return done
+        return run_steps(client._store, steps)
 
     def selector(self) -> dict[str, Any]:
         """Which rows, as the store's calls take it."""
@@ -156,7 +177,7 @@ class _Rows:
     def metadata(self, done: PublishResult, plans: Sequence[BlockPlan], info: Mapping[str, Any], tags: Any) -> Any:
         client, meta = self.client, self.meta
         if self.keys is not None:
-            answer = client._kv_meta(self.keys, self.partition, as_indexes(done.indexes), info)
+            answer = client._kv_meta(self.keys, self.partition, done, info)
             answer._shed_rows = done.shed_rows
             return answer
         types = _types(plans)
@@ -166,7 +187,7 @@ class _Rows:
             meta.add_schema(types)
             meta.extra_info.update(info)
             if tagged:
-                meta.custom_meta = client._tags_of(self.partition, as_indexes(meta.index_array))
+                meta.custom_meta = client._tags_now(self.partition, as_indexes(meta.index_array))
             return meta
         made = new_rows_meta(client.session, self.partition, done.indexes, types)
         made._shed_rows = done.shed_rows

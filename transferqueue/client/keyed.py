@@ -12,9 +12,9 @@ from tensordict.tensorclass import is_non_tensor
 from transferqueue.aio import asynchronous
 from transferqueue.batch_types import ConvertibleBatch
 from transferqueue.client.arguments import check_choice
-from transferqueue.client.core import as_indexes, check_keys, check_names, check_partition
+from transferqueue.client.core import check_keys, check_names, check_partition
 from transferqueue.client.in_place import InPlaceCalls
-from transferqueue.client.reads import check_layout, describe_missing, not_ready
+from transferqueue.client.reads import HowToRead, check_layout, describe_missing, not_ready
 from transferqueue.client.row_meta import Coverage
 from transferqueue.client.writes import (
     DataParser,
@@ -145,7 +145,7 @@ class KeyedCalls(InPlaceCalls):
                 done = yield from self._stored(plan, timeout, partition, keys=listed, tags=encoded)
             else:
                 done = yield from self._named(timeout, partition, keys=listed, tags=encoded)
-        made = self._kv_meta(listed if len(done.indexes) else [], partition, as_indexes(done.indexes), info)
+        made = self._kv_meta(listed if len(done.indexes) else [], partition, done, info)
         made._shed_rows = done.shed_rows
         return made
 
@@ -180,34 +180,45 @@ class KeyedCalls(InPlaceCalls):
             FieldNotReadyError: a field is not there on some rows, or the keys have no field in common.
             TransferTimeoutError: not there within `timeout`.
         """
-        how = _HowToRead(missing, missing_fields, mode, timeout, device, layout)
+        how = KeyedRead(missing, missing_fields, mode, timeout, device, layout)
         return (yield from self._get_keys(keys, partition_id, select_fields, how))
 
-    def _get_keys(self, keys: Any, partition_id: str, select_fields: Any, how: _HowToRead) -> Steps[TensorDict]:
+    def _get_keys(self, keys: Any, partition_id: str, select_fields: Any, how: KeyedRead) -> Steps[TensorDict]:
         self._open()
         listed, partition = check_keys(keys, distinct=False), check_partition(partition_id)
         fields = None if select_fields is None else check_names(select_fields, "select_fields")
         how.check()
-        read_mode = self._read_mode(how.mode, how.device)
-        try:
-            resolved, names = yield from self._resolve_in_time(partition, listed, fields, how)
-        except (KeyNotFoundError, PartitionNotFoundError):
-            if how.missing == "raise":
-                raise
-            # Mostly all keys are there, and one look is enough. One may be cleared between these two: then there is a
-            # third.
-            found, indexes = self._store.find_keys(partition, listed)
-            listed = [key for key, index in zip(listed, indexes.tolist(), strict=True) if found and index >= 0]
-            if not listed:
-                return TensorDict({}, batch_size=[0])
-            return (yield from self._get_keys(listed, partition, fields, how))
-        batch, _, copied = self._decode(resolved, names, read_mode, how.layout)
-        if copied and read_mode != "copy":
-            self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
+        read = HowToRead(self._read_mode(how.mode, how.device), how.timeout, None, how.layout)
+        batch = yield from self._read_keys(partition, listed, fields, how, read)
         return batch if how.device is None else batch.to(how.device)
 
+    def _read_keys(
+        self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead, read: HowToRead
+    ) -> Steps[TensorDict]:
+        found = yield from self._resolve_some(partition, keys, fields, how)
+        if found is None:
+            return TensorDict({}, batch_size=[0])
+        return (yield from self._read_resolved(partition, *found, read))
+
+    def _resolve_some(
+        self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead
+    ) -> Steps[tuple[Resolved, list[str]] | None]:
+        """Rows of the keys, leased, and the fields that are read of them; None: none is there, and may be missing."""
+        while True:
+            try:
+                return (yield from self._resolve_in_time(partition, keys, fields, how))
+            except (KeyNotFoundError, PartitionNotFoundError):
+                if how.missing == "raise":
+                    raise
+                # Mostly all keys are there, and one look is enough. One may be cleared between these two: then there
+                # is a third.
+                found, indexes = self._store.find_keys(partition, keys)
+                keys = [key for key, index in zip(keys, indexes.tolist(), strict=True) if found and index >= 0]
+                if not keys:
+                    return None
+
     def _resolve_in_time(
-        self, partition: str, keys: list[str], fields: list[str] | None, how: _HowToRead
+        self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead
     ) -> Steps[tuple[Resolved, list[str]]]:
         """`_resolve_keys`, tried again until the timeout (None: not again)."""
         skip, timeout = how.missing_fields == "skip", how.timeout
@@ -253,13 +264,13 @@ class KeyedCalls(InPlaceCalls):
         keys, partition, fields = self._of_meta(meta, select_fields)
         if not keys:
             return TensorDict({}, batch_size=[0])
-        how = _HowToRead(missing, missing_fields, mode, timeout, device, layout)
+        how = KeyedRead(missing, missing_fields, mode, timeout, device, layout)
         return (yield from self._get_keys(keys, partition, fields, how))
 
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         """``{partition: {key: tags}}`` in the order of creation; an unknown partition gives ``{}``."""
         store = self._open()
-        names = store.partitions() if partition_id is None else [check_partition(partition_id)]
+        names = self._partitions() if partition_id is None else [check_partition(partition_id)]
         listed: dict[str, dict[str, dict[str, Any]]] = {}
         for partition in names:
             listing = store.list_rows(partition)
@@ -365,7 +376,7 @@ class KeyedCalls(InPlaceCalls):
     async_kv_batch_get_by_meta = asynchronous(kv_batch_get_by_meta)
 
 
-class _HowToRead(NamedTuple):
+class KeyedRead(NamedTuple):
     """The options of a get by keys, see `KeyedCalls.kv_batch_get`."""
 
     missing: str

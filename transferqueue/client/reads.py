@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -86,7 +86,7 @@ class ReadCalls(ConsumptionCalls):
         device: str | torch.device | None = None,
     ) -> Steps[tuple[TensorDict, ReadReport]]:
         """`get_data`, and what it cost."""
-        cost = _Cost()
+        cost = ReadCost()
         batch = yield from self._read(metadata, fields, mode, timeout, device, cost)
         return batch, ReadReport(**vars(cost))
 
@@ -97,7 +97,7 @@ class ReadCalls(ConsumptionCalls):
         mode: str | None,
         timeout: float | None,
         device: Any,
-        cost: _Cost | None,
+        cost: ReadCost | None,
         layout: str = STORED,
     ) -> Steps[TensorDict]:
         self._open()
@@ -111,29 +111,42 @@ class ReadCalls(ConsumptionCalls):
         until_s = None if timeout is None else deadline(timeout)
         batches: list[TensorDict] = []
         for partition, indexes in by_partition(metadata) if names else ():
-            started_s = 0.0 if cost is None else time.perf_counter()
-            if timeout is None:
-                resolved = self._look(partition, indexes, names, raise_missing=True)
-            else:
-                resolved = yield from wait_until(
-                    self._store,
-                    partition,
-                    until_s,
-                    partial(self._look, partition, indexes, names, raise_missing=False),
-                    partial(self._read_timeout, partition, indexes, names, timeout),
-                )
-            if cost is not None:
-                cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
-            assert resolved is not None  # narrowing: without a timeout `_look` raised
-            batch, viewed, copied = self._decode(resolved, names, mode, layout)
-            if copied and mode != "copy":
-                self._service.note_gather(partition, indexes, names, copied)
-            batches.append(batch)
-            if cost is not None:
-                cost.bytes_viewed += viewed
-                cost.bytes_copied += copied
+            how = HowToRead(mode, timeout, until_s, layout, cost)
+            batches.append((yield from self._read_rows(partition, indexes, names, how)))
         batch = batches[0] if len(batches) == 1 else self._in_order(metadata, batches)
         return batch if device is None else batch.to(device)
+
+    def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
+        """Rows of one partition."""
+        cost = how.cost
+        started_s = 0.0 if cost is None else time.perf_counter()
+        if how.timeout is None:
+            resolved = self._look(partition, indexes, names, raise_missing=True)
+        else:
+            resolved = yield from wait_until(
+                self._store,
+                partition,
+                how.until_s,
+                partial(self._look, partition, indexes, names, raise_missing=False),
+                partial(self._read_timeout, partition, indexes, names, how.timeout),
+            )
+        if cost is not None:
+            cost.looked(len(indexes), time.perf_counter() - started_s, waited=how.timeout is not None)
+        assert resolved is not None  # narrowing: without a timeout `_look` raised
+        return (yield from self._read_resolved(partition, resolved, names, how))
+
+    def _read_resolved(
+        self, partition: str, resolved: Resolved, names: Sequence[str], how: HowToRead
+    ) -> Steps[TensorDict]:
+        """Rows that have all the fields."""
+        batch, viewed, copied = self._decode(resolved, names, how.mode, how.layout)
+        if copied and how.mode != "copy":
+            self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
+        if how.cost is not None:
+            how.cost.bytes_viewed += viewed
+            how.cost.bytes_copied += copied
+        return batch
+        yield  # never: nothing to wait for
 
     def _read_mode(self, mode: str | None, device: Any) -> str:
         if mode is not None:
@@ -230,11 +243,11 @@ def check_layout(layout: str) -> None:
     check_choice(layout, LAYOUTS, "layout")
 
 
-class _Cost:
+class ReadCost:
     """A `ReadReport` in the making."""
 
     def __init__(self) -> None:
-        self.rows = self.bytes_viewed = self.bytes_copied = 0
+        self.rows = self.bytes_viewed = self.bytes_copied = self.bytes_pulled = 0
         self.resolve_s = self.wait_s = 0.0
 
     def looked(self, rows: int, seconds: float, *, waited: bool) -> None:
@@ -243,6 +256,16 @@ class _Cost:
             self.wait_s += seconds
         else:
             self.resolve_s += seconds
+
+
+class HowToRead(NamedTuple):
+    """The options of a read, see `ReadCalls.get_data`, and its deadline."""
+
+    mode: str
+    timeout: float | None
+    until_s: float | None
+    layout: str = STORED
+    cost: ReadCost | None = None
 
 
 def describe_missing(resolved: Resolved, missing: dict[str, list[int]]) -> str:

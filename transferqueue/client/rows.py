@@ -56,7 +56,8 @@ class RowCalls(LimitCalls):
 
     def get_partition_list(self) -> list[str]:
         """Names of the partitions, empty ones included."""
-        return self._open().partitions()
+        self._open()
+        return self._partitions()
 
     def set_custom_meta(self, metadata: BatchMeta) -> None:
         """Merges ``metadata.custom_meta`` into the tags of its rows.
@@ -155,7 +156,7 @@ class RowCalls(LimitCalls):
             PartitionNotFoundError: no such partition.
         """
         store = self._open()
-        partitions = store.partitions()
+        partitions = self._partitions()
         if partition_id is not None and partition_id not in partitions:
             raise self._unknown_partition(partition_id)
         figures = store.stats()

@@ -44,6 +44,9 @@ DataParser = Callable[[dict[str, Any]], Mapping[str, Any]]
 class WriteCalls(ReadCalls):
     """Part of `TransferQueueClient`."""
 
+    # Clears what can be had again when a put finds no room; see `RoomSearch`.
+    _evict: Callable[[int], int] | None = None
+
     @blocking
     def put(
         self,
@@ -129,8 +132,8 @@ class WriteCalls(ReadCalls):
             done = yield from self._stored(plan, timeout, target, indexes=indexes, tags=encoded)
             metadata._shed_rows = done.shed_rows
         elif real.size and encoded:
-            self._store.merge_tags(target, as_indexes(real.index_array), encoded)
-        self._add_fields(metadata, real, plan, target)
+            yield from self._merge_tags(target, as_indexes(real.index_array), encoded)
+        yield from self._add_fields(metadata, real, plan, target)
         return metadata
 
     @blocking
@@ -173,7 +176,7 @@ class WriteCalls(ReadCalls):
             if _never(error, nbytes):
                 raise
         began_s = time.monotonic()
-        search = RoomSearch(self._store, nbytes, lambda: lock_timeout(until_s))
+        search = RoomSearch(self._store, nbytes, lambda: lock_timeout(until_s), self._evict)
         while True:
             over = is_over(until_s)
             sleep = Sleep.before_look(self._store, None, until_s, longest_s=_ROOM_LOOK_S)
@@ -203,7 +206,17 @@ class WriteCalls(ReadCalls):
             return ""
         return names[0] if names else check_partition(partition_id)
 
-    def _add_fields(self, metadata: BatchMeta, real: BatchMeta, plan: PutPlan, partition: str) -> None:
+    def _merge_tags(self, partition: str, indexes: Indexes, encoded: list[bytes]) -> Steps[None]:
+        self._store.merge_tags(partition, indexes, encoded)
+        return
+        yield  # never: nothing to wait for
+
+    def _status_of(self, partition: str, fields: list[str], indexes: Indexes) -> Steps[Any]:
+        """int8 [rows, fields] of these rows."""
+        return self._store.production(partition, fields, indexes)[2]
+        yield  # never: nothing to wait for
+
+    def _add_fields(self, metadata: BatchMeta, real: BatchMeta, plan: PutPlan, partition: str) -> Steps[None]:
         schemas = schemas_of(plan.schemas)
         was_ready = metadata.is_ready or not (set(metadata.field_names) - schemas.keys())
         metadata.add_schema(schemas, set_all_ready=was_ready and bool(plan.layouts))
@@ -212,13 +225,18 @@ class WriteCalls(ReadCalls):
             metadata.session = self.session
         if not was_ready and real.size:
             # Fields that the metadata named before may have come meanwhile: the index knows.
-            _, _, ready, _ = self._store.production(partition, metadata.field_names, as_indexes(metadata.index_array))
+            ready = yield from self._status_of(partition, metadata.field_names, as_indexes(metadata.index_array))
             metadata.production_status = ready.all(axis=1).astype(np.int8)
 
     def _kv_meta(
-        self, keys: list[str], partition: str, indexes: Indexes, info: Mapping[str, Any] | None = None
+        self,
+        keys: list[str],
+        partition: str,
+        done: PublishResult | NothingPut,
+        info: Mapping[str, Any] | None = None,
     ) -> KVBatchMeta:
         """What a put by keys returns: all fields that every key has, old ones too, and the merged tags."""
+        indexes = as_indexes(done.indexes)
         # Of these rows only: to ask the partition for its fields is to look at every put that was ever made into it.
         resolved = self._store.resolve(partition, indexes=indexes, fields=None, lease=False)
         return KVBatchMeta(

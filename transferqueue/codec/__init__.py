@@ -1,7 +1,7 @@
 """TensorDicts into blocks and back: `plan_put` and `decode`; `plan_alloc` for fields that are computed in place."""
 
 from transferqueue.codec.alloc_plan import AllocPlan, plan_alloc
-from transferqueue.codec.decode import decode, decode_empty
+from transferqueue.codec.decode import Part, decode, decode_empty, decode_parts
 from transferqueue.codec.encode import plan_put
 from transferqueue.codec.field_tree import new_batch
 from transferqueue.codec.jagged import Jagged
@@ -15,10 +15,12 @@ __all__ = [
     "STORED",
     "AllocPlan",
     "Jagged",
+    "Part",
     "PutPlan",
     "check_name",
     "decode",
     "decode_empty",
+    "decode_parts",
     "new_batch",
     "plan_alloc",
     "plan_put",

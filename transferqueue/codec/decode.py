@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from transferqueue.codec.mixed import mixed_column
 from transferqueue.codec.nested_tensors import jagged_over
 from transferqueue.codec.plain_columns import PlainColumns
 from transferqueue.codec.row_reader import RowReader
-from transferqueue.codec.schema import read_schema
+from transferqueue.codec.schema import STUB, read_schema
 from transferqueue.errors import CorruptSegmentError, FieldNotReadyError, TransferQueueError, name_some
 
 if TYPE_CHECKING:
@@ -67,31 +67,105 @@ def decode(
     n_rows = resolved.n_rows
     if not n_rows or not names:
         return new_batch({}, n_rows), 0, 0
-    plain = PlainColumns(resolved, names, mode, copy_below)
-    general: GeneralColumns | None = None
-    columns = plain.columns
-    paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
-    for name, parts in plain.rest:
-        if parts is not None:
-            columns[name] = _undamaged(name, plain.column, name, parts)
-            place: PlainField | BlockSchema = parts[1]
+    found = _Columns(n_rows, mode, copy_below, layout)
+    found.read(resolved, names, allow_pickle=allow_pickle)
+    return found.batch(), found.viewed_nbytes, found.copied_nbytes
+
+
+class Part(NamedTuple):
+    """Some of the fields of a batch, resolved apart from the others.
+
+    Attributes:
+        resolved: the rows of the batch, in its order.
+        fields: of this part; no field is in two.
+        allow_pickle: whether these may be unpickled.
+    """
+
+    resolved: _native.Resolved
+    fields: Sequence[str]
+    allow_pickle: bool
+
+
+def decode_parts(
+    parts: Sequence[Part], fields: Sequence[str], *, mode: str, copy_below: int, layout: str = STORED
+) -> tuple[Any, int, int]:
+    """`decode`, of rows whose fields were resolved apart. All parts have the same number of rows; `fields` is the order
+    of the columns. Jagged columns of equal lengths share their offsets, as in one `decode`."""
+    n_rows = parts[0].resolved.n_rows if parts else 0
+    if not n_rows or not fields:
+        return new_batch({}, n_rows), 0, 0
+    found = _Columns(n_rows, mode, copy_below, layout)
+    for part in parts:
+        found.read(part.resolved, list(part.fields), allow_pickle=part.allow_pickle)
+    found.columns = {name: found.columns[name] for name in fields}
+    return found.batch(), found.viewed_nbytes, found.copied_nbytes
+
+
+class _Columns:
+    """The columns of one batch, read part by part."""
+
+    __slots__ = (
+        "_copy_below",
+        "_layout",
+        "_mode",
+        "_n_rows",
+        "_offsets",
+        "_paths",
+        "columns",
+        "copied_nbytes",
+        "viewed_nbytes",
+    )
+
+    def __init__(self, n_rows: int, mode: str, copy_below: int, layout: str) -> None:
+        self._n_rows = n_rows
+        self._mode = mode
+        self._copy_below = copy_below
+        self._layout = layout
+        self._offsets: list[torch.Tensor] = []
+        self._paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
+        self.columns: dict[str, Any] = {}
+        self.viewed_nbytes = self.copied_nbytes = 0
+
+    def read(self, resolved: _native.Resolved, names: list[str], *, allow_pickle: bool) -> None:
+        plain = PlainColumns(resolved, names, self._mode, self._copy_below, self._offsets)
+        general: GeneralColumns | None = None
+        columns = plain.columns
+        for name, parts in plain.rest:
+            if parts is not None:
+                columns[name] = _undamaged(name, plain.column, name, parts)
+                place: PlainField | BlockSchema = parts[1]
+            else:
+                if general is None:
+                    general = GeneralColumns(
+                        resolved,
+                        self._mode,
+                        self._copy_below,
+                        plain.offsets,
+                        allow_pickle=allow_pickle,
+                        jagged=self._layout == JAGGED,
+                    )
+                columns[name], place = _undamaged(name, general.column, name)
+            if place.path:
+                self._paths[name] = (place.path, place.inner_batch)
+        self._offsets = plain.offsets
+        self.viewed_nbytes += plain.viewed_nbytes
+        self.copied_nbytes += plain.copied_nbytes
+        if general is not None:
+            rows = general.rows
+            resolved.count(rows.viewed_nbytes, rows.copied_nbytes)
+            self.viewed_nbytes += rows.viewed_nbytes
+            self.copied_nbytes += rows.copied_nbytes
+        if self.columns:
+            self.columns.update(columns)
         else:
-            if general is None:
-                general = GeneralColumns(
-                    resolved, mode, copy_below, plain.offsets, allow_pickle=allow_pickle, jagged=layout == JAGGED
-                )
-            columns[name], place = _undamaged(name, general.column, name)
-        if place.path:
-            paths[name] = (place.path, place.inner_batch)
-    if layout == JAGGED:
-        views = JaggedViews(n_rows, plain.offsets)
-        columns.update((name, views.of(column)) for name, column in list(columns.items()) if name not in paths)
-    batch = _undamaged(name_some(paths), nest, columns, paths, n_rows) if paths else new_batch(columns, n_rows)
-    if general is None:
-        return batch, plain.viewed_nbytes, plain.copied_nbytes
-    rows = general.rows
-    resolved.count(rows.viewed_nbytes, rows.copied_nbytes)
-    return batch, plain.viewed_nbytes + rows.viewed_nbytes, plain.copied_nbytes + rows.copied_nbytes
+            self.columns = columns
+
+    def batch(self) -> Any:
+        columns, paths, n_rows = self.columns, self._paths, self._n_rows
+        if self._layout == JAGGED:
+            views = JaggedViews(n_rows, self._offsets)
+            columns.update((name, views.of(column)) for name, column in list(columns.items()) if name not in paths)
+        return _undamaged(name_some(paths), nest, columns, paths, n_rows) if paths else new_batch(columns, n_rows)
 
 
 def _undamaged(name: str, read: Callable[..., _Read], *arguments: Any) -> _Read:
@@ -136,6 +210,11 @@ class GeneralColumns:
         schemas = _schemas(resolved, index, pieces)
         field = FieldReader(self.rows, index, name, allow_pickle=self._allow_pickle, jagged=self._jagged)
         first = schemas[0]
+        if any(schema.form == STUB for schema in schemas):
+            raise CorruptSegmentError(
+                f"rows of field {name!r} lie on another node, and this process knows of none: it is in a session of "
+                "one node"
+            )
         if len(schemas) == 1 or len({schema.key for schema in set(schemas)}) == 1:
             schema = next((schema for schema in schemas if schema.pickled), first)
             return field.column(schema, pieces, n_rows), first

@@ -44,7 +44,7 @@ class PlainField(NamedTuple):
 
 def describe(raw: bytes) -> tuple[int, int, int, tuple[int, ...], bool, bool, PlainField] | None:
     """A schema for `_native.ColumnTypes`; None where `FieldReader` reads the field."""
-    schema = read_schema(raw)
+    schema = read_schema(raw)  # of a stub, too: `FieldReader` says that it holds no payload
     if schema.form == forms.VALUES:
         field = PlainField(torch.uint8, False, (), 0, schema.path, schema.inner_batch)
         return _native.COLUMN_BYTES, 1, 8, (), True, False, field
@@ -76,6 +76,7 @@ class PlainColumns:
         names: the fields, in this order.
         mode: "cow", "shared" or "copy".
         copy_below: stretches of fewer bytes are copied.
+        known_offsets: of jagged columns of the same rows that were read before; equal ones are used again.
 
     Attributes:
         columns: by name, in order; None for what is in `rest`.
@@ -86,12 +87,27 @@ class PlainColumns:
 
     __slots__ = ("_n_rows", "columns", "copied_nbytes", "offsets", "rest", "viewed_nbytes")
 
-    def __init__(self, resolved: _native.Resolved, names: Sequence[str], mode: str, copy_below: int) -> None:
+    def __init__(
+        self,
+        resolved: _native.Resolved,
+        names: Sequence[str],
+        mode: str,
+        copy_below: int,
+        known_offsets: Sequence[torch.Tensor] = (),
+    ) -> None:
         self._n_rows = resolved.n_rows
         self.columns, self.rest, offsets, self.viewed_nbytes, self.copied_nbytes = resolved.columns(
             _types, names, views=mode != "copy", shared=mode == "shared", copy_below=copy_below
         )
         self.offsets: list[torch.Tensor] = [from_dlpack(capsule) for capsule in offsets]
+        if known_offsets:
+            self._share(known_offsets)
+
+    def _share(self, known_offsets: Sequence[torch.Tensor]) -> None:
+        # The native numbers of the offsets stay: those known before are put behind.
+        for number, own in enumerate(self.offsets):
+            self.offsets[number] = next((known for known in known_offsets if torch.equal(known, own)), own)
+        self.offsets.extend(known for known in known_offsets if all(known is not own for own in self.offsets))
 
     def column(self, name: str, parts: tuple[Any, ...]) -> Any:
         """The column of one entry of `rest` that has parts: a tensor, a jagged tensor, or a NonTensorStack."""

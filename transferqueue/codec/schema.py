@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from transferqueue.codec.stub_schema import is_stub, payload_schema, read_stub
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SchemaMismatchError
 
 VERSION = 1
@@ -24,6 +25,7 @@ STACK = "stack"  # one tensor per row, any shapes and dtypes
 NUMPY = "numpy"  # fixed-width numpy values that torch has no dtype for; native kind DENSE
 VALUES = "values"  # plain Python values, msgpack per row
 OBJECTS = "objects"  # Python rows whose tensors and arrays lie beside their skeleton
+STUB = "stub"  # names of rows whose payload lies on another node (`stub_schema`); never stored as a form
 
 TENSOR_FORMS = frozenset({DENSE, JAGGED, STRIDED, STACK})
 _FORMS = TENSOR_FORMS | {NUMPY, VALUES, OBJECTS}
@@ -58,6 +60,8 @@ class BlockSchema(msgspec.Struct, frozen=True, array_like=True):
         """Equal for blocks whose rows can be read as one column without looking at them."""
         if self.form in _SELF_DESCRIBING:
             return (self.form,)
+        if self.form == STUB:
+            return (self.form, self.dtype)
         if self.form == STRIDED and self.headers:
             return (self.form, self.dtype, True, len(self.shape or ()))
         return (self.form, self.dtype, self.shape, self.headers)
@@ -88,7 +92,12 @@ def schema_bytes(
 
 @lru_cache(maxsize=4096)
 def read_schema(raw: bytes) -> BlockSchema:
-    """Reads `schema_bytes` back. `LayoutMismatchError` for another version, `CorruptSegmentError` for anything else."""
+    """Reads `schema_bytes` back. `LayoutMismatchError` for another version, `CorruptSegmentError` for anything else.
+
+    Of a stub: a schema of the form STUB, whose key is equal for stubs of one schema."""
+    if is_stub(raw):
+        read_stub(raw)
+        return BlockSchema(VERSION, STUB, raw.hex())
     try:
         version = msgspec.msgpack.decode(raw)[0]
         if version != VERSION:
@@ -135,9 +144,9 @@ def schema_dict(raw: bytes) -> dict[str, Any]:
     Returns:
         ``dtype`` (torch dtype name, None for Python and numpy rows and where dtypes differ from row to row), ``shape``
         (of one row, list; -1 for a size that differs; None where rows have no shape or differ in rank), ``is_nested``
-        (rows may differ in shape) and ``is_non_tensor``.
+        (rows may differ in shape) and ``is_non_tensor``. Of a stub: what its payload is.
     """
-    schema = read_schema(raw)
+    schema = read_schema(payload_schema(raw))
     tensors = schema.form in TENSOR_FORMS
     return {
         "dtype": schema.dtype if tensors else None,

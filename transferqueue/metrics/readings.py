@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transferqueue.metrics.catalogue import PREFIX, STORAGE_SIZES
+from transferqueue.nodes.names import is_hidden
 from transferqueue.partition_limits import PartitionLimits
 
 if TYPE_CHECKING:
@@ -92,11 +93,15 @@ def read(store: Store, *, session: str, version: str) -> Readings:
 
 def _read_rows(found: Readings, store: Store) -> None:
     for partition in store.census():
+        if is_hidden(partition["name"]):
+            continue
         for state in ("ready", "partial", "empty"):
             found.add("rows", partition[state], partition["name"], state)
         for task, rows in partition["consumed"].items():
             found.add("task_consumed_rows", rows, partition["name"], task)
     for partition in store.partition_stats():
+        if is_hidden(partition["name"]):
+            continue
         found.add("partition_live_bytes", partition["live_bytes"], partition["name"])
         if store.limit_epoch:
             _read_limits(found, partition["name"], PartitionLimits.of(store.limit_report(partition["name"])))

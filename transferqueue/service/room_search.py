@@ -1,4 +1,5 @@
-"""What a put does that finds no room, before it waits: others' leftovers, sparse blocks, cold blocks."""
+"""What a put does that finds no room, before it waits: others' leftovers, copies of what other nodes have, sparse
+blocks, cold blocks."""
 
 from __future__ import annotations
 
@@ -20,9 +21,17 @@ _LONGEST_S = 3.2
 class RoomSearch:
     """Of one put of `nbytes`, which tries again and again until there is room or its time is over."""
 
-    def __init__(self, store: Store, nbytes: int, lock_timeout_s: Callable[[], float | None] = lambda: None) -> None:
-        """`lock_timeout_s`: asked before each try, see `Store.reserve`."""
+    def __init__(
+        self,
+        store: Store,
+        nbytes: int,
+        lock_timeout_s: Callable[[], float | None] = lambda: None,
+        evict: Callable[[int], int] | None = None,
+    ) -> None:
+        """`lock_timeout_s`: asked before each try, see `Store.reserve`. `evict`: clears what can be had again, about so
+        many bytes; returns how many."""
         self._store = store
+        self._evict = evict
         self._lock_timeout_s = lock_timeout_s
         self._nbytes = nbytes
         self._next_s = 0.0
@@ -30,7 +39,7 @@ class RoomSearch:
         self._pause_s = _COMPACT_AGAIN_S
 
     def reserve(self, ahead: bool) -> Reservation:
-        """One try: room as it is (reclaimed and grown by the store itself), compacted, spilled.
+        """One try: room as it is (reclaimed and grown by the store itself), evicted, compacted, spilled.
 
         Raises:
             StorageFullError: nothing helped now.
@@ -41,6 +50,14 @@ class RoomSearch:
             full = error
         if full.resource != "payload":
             raise full
+        # Room in pieces too small is no reason to keep copies: they are in between.
+        wanted = self._nbytes
+        while self._evict is not None and self._evict(wanted) > 0:
+            try:
+                return self._try(ahead)
+            except StorageFullError as error:
+                full = error
+            wanted *= 2
         if time.monotonic() >= self._next_s:
             for _ in Compactor(self._store).rounds(self._nbytes):
                 try:

@@ -20,7 +20,7 @@ from transferqueue.metadata import BatchMeta
 from transferqueue.session import attach, current_session
 from transferqueue.streaming.micro_batches import slice_rows
 from transferqueue.streaming.worker_place import WorkerPlace
-from transferqueue.waiting import Steps, deadline, run_steps, wait_until
+from transferqueue.waiting import Steps, deadline, run_steps
 
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
@@ -184,13 +184,8 @@ class StreamingDataset(IterableDataset[Item]):
         def look() -> Item | End | None:
             return END if place.should_stop() else self._look(client)
 
-        steps: Steps[Item | End] = wait_until(
-            client._open(),
-            self.partition_id,
-            deadline(self.timeout),
-            look,
-            lambda: self._too_late(client),
-            place.look_again_s,
+        steps: Steps[Item | End] = client._until(
+            self.partition_id, deadline(self.timeout), look, lambda: self._too_late(client), place.look_again_s
         )
         found = run_steps(client._store, steps)
         return None if isinstance(found, End) else found
@@ -226,7 +221,7 @@ class StreamingDataset(IterableDataset[Item]):
     def _rows_left(self, client: TransferQueueClient) -> int | None:
         if self.total_rows is None:
             return None
-        consumed = client._open().consumed_rows(self.partition_id, self.task_name)
+        consumed = client._consumed_rows(self.partition_id, self.task_name)
         if consumed is None and self._partition_seen:
             raise PartitionNotFoundError(
                 f"partition {self.partition_id!r} was cleared before task {self.task_name!r} had consumed the "
@@ -240,13 +235,11 @@ class StreamingDataset(IterableDataset[Item]):
         """Whether the sampler has this batch ready for this rank: another process of it was first."""
         if self.dp_rank is None:
             return False
-        snapshot = client._store.task_snapshot(self.partition_id, self.task_name, self.fields)
-        return client._sampler_run(snapshot).has_cached_result(config)
+        return client._progress(self.partition_id, self.task_name, self.fields, config).repeated
 
     def _too_late(self, client: TransferQueueClient) -> TransferQueueError:
-        store = client._store
-        there = len(store.task_snapshot(self.partition_id, self.task_name, self.fields).ready)
-        consumed = store.consumed_rows(self.partition_id, self.task_name) or 0
+        progress = client._progress(self.partition_id, self.task_name, self.fields, None)
+        there, consumed = progress.ready, progress.consumed or 0
         promised = "" if self.total_rows is None else f" of the {self.total_rows} promised"
         return TransferTimeoutError(
             f"waited {self.timeout} s for a batch of {self.batch_size} rows of partition {self.partition_id!r} that "

@@ -1,0 +1,324 @@
+"""Reads of rows whose payload lies on other nodes: located at the home, brought here once a node, decoded as ever.
+
+One snapshot: the home resolves all rows and fields at one moment, and a name means the same bytes for ever, so what is
+fetched afterwards is what there was at that moment, whatever is put or cleared meanwhile. Payload that was cleared
+between the two is located again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tensordict import TensorDict
+
+from transferqueue.aio import asynchronous
+from transferqueue.client.away_writes import AwayWriteCalls
+from transferqueue.client.core import Indexes, as_indexes, by_partition, check_batch_meta, check_names
+from transferqueue.client.keyed import KeyedRead
+from transferqueue.client.reads import HowToRead
+from transferqueue.client.routed_calls import retitled
+from transferqueue.client.row_choice import join_rows
+from transferqueue.codec import Part, decode_parts
+from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError, name_some
+from transferqueue.metadata import BatchMeta
+from transferqueue.nodes.errors import GoneError
+from transferqueue.nodes.fetching import Fetched, Fetcher
+from transferqueue.nodes.link import WAIT_SLICE_S
+from transferqueue.nodes.located import Group, Located
+from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.naming import groups_of, has_stubs
+from transferqueue.waiting import Steps, away, blocking, deadline, is_over
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
+
+# Of rows that are located where they are not: so often the home is asked anew before they are given up for lost.
+_LOST_AFTER = 4
+_LOST_AFTER_S = 2.0
+_PAUSE_S = 0.02
+
+
+class AwayReadCalls(AwayWriteCalls):
+    """Part of `ClusterClient`."""
+
+    _fetcher: Fetcher
+
+    def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
+        home = yield from self._home(partition, create=how.timeout is not None)
+        if home is None or home == self.link.ordinal:
+            return (yield from super()._read_rows(partition, indexes, names, how))
+        asked = {"indexes": indexes, "fields": list(names)}
+        batch = yield from self._read_away(partition, home, asked, how)
+        assert batch is not None  # narrowing: rows by index are never left out
+        return batch
+
+    def _read_keys(
+        self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead, read: HowToRead
+    ) -> Steps[TensorDict]:
+        home = yield from self._home(partition, create=how.timeout is not None)
+        if home is None or home == self.link.ordinal:
+            return (yield from super()._read_keys(partition, keys, fields, how, read))
+        read = read._replace(until_s=deadline(how.timeout))
+        asked = {"keys": keys, "fields": fields, "missing": how.missing, "missing_fields": how.missing_fields}
+        batch = yield from self._read_away(partition, home, asked, read)
+        return TensorDict({}, batch_size=[0]) if batch is None else batch
+
+    def _read_resolved(
+        self, partition: str, resolved: Resolved, names: Sequence[str], how: HowToRead
+    ) -> Steps[TensorDict]:
+        """At the home: rows whose payload lies elsewhere, or was put by this node's processes, or both."""
+        if not has_stubs(resolved):
+            return (yield from super()._read_resolved(partition, resolved, names, how))
+        tries = _Tries(partition, self.link.until(how.until_s))
+        indexes = as_indexes(resolved.indexes)
+        while True:
+            try:
+                groups = groups_of(resolved, names, None)
+            except BaseException:
+                resolved.release()
+                raise
+            away_groups, mixed, own = _split(groups)
+            with _released(resolved):
+                try:
+                    wanted = away_groups + [_rows_of(group, group.names >= 0) for group in mixed]
+                    fetched = yield from self._fetched(partition, self.link.ordinal, indexes, wanted, tries.until_s)
+                except GoneError as error:
+                    pause = tries.again(error)
+                else:
+                    with _released(fetched):
+                        return self._decode_home(partition, resolved, names, how, own, away_groups, mixed, fetched)
+            yield from away(functools.partial(time.sleep, pause))
+            found = self._look(partition, indexes, names, raise_missing=True)
+            assert found is not None  # narrowing: it raised
+            resolved = found
+
+    def _decode_home(
+        self,
+        partition: str,
+        resolved: Resolved,
+        names: Sequence[str],
+        how: HowToRead,
+        own: list[str],
+        groups: list[Group],
+        mixed: list[Group],
+        fetched: Fetched,
+    ) -> TensorDict:
+        parts = [Part(resolved, own, self._config.unpickles_own)] if own else []
+        parts += [self._part(group, found) for group, found in zip(groups, fetched.resolved, strict=False)]
+        columns = [name for name in names if any(name in part.fields for part in parts)]
+        batch = self._decode_parts(parts, columns, how) if columns else TensorDict({}, batch_size=[resolved.n_rows])
+        for group, found in zip(mixed, fetched.resolved[len(groups) :], strict=True):
+            here = np.flatnonzero(group.names < 0)
+            there = np.flatnonzero(group.names >= 0)
+            rows = as_indexes(resolved.indexes[here])
+            # The same cells: the look that found them holds their blocks.
+            local = self._store.resolve(partition, indexes=rows, fields=group.fields)
+            if not local.complete or _blocks(local) - _blocks(resolved):
+                local.release()
+                raise GoneError("rows changed while they were read", partition_id=partition)
+            with _released(local):
+                pieces = [
+                    self._decode_parts([Part(local, group.fields, self._config.unpickles_own)], group.fields, how),
+                    self._decode_parts([self._part(_rows_of(group, group.names >= 0), found)], group.fields, how),
+                ]
+            order = np.empty(resolved.n_rows, dtype=np.int64)
+            order[np.concatenate((here, there))] = np.arange(resolved.n_rows)
+            batch.update(join_rows(pieces, order))
+        return batch.select(*[name for name in names if name in batch.keys()]) if mixed else batch
+
+    def _read_away(self, partition: str, home: int, asked: dict[str, Any], how: HowToRead) -> Steps[TensorDict | None]:
+        tries = _Tries(partition, self.link.until(how.until_s))
+        started_s = time.perf_counter()
+        while True:
+            located = yield from self._located(partition, home, asked, how)
+            if located is None:
+                return None
+            if how.cost is not None:
+                how.cost.looked(len(located.indexes), time.perf_counter() - started_s, waited=how.timeout is not None)
+            try:
+                fetched = yield from self._fetched(
+                    partition, located.home, located.indexes, located.groups, tries.until_s
+                )
+            except GoneError as error:
+                yield from away(functools.partial(time.sleep, tries.again(error)))
+                continue
+            if how.cost is not None:
+                how.cost.bytes_pulled += fetched.pulled_nbytes
+            with _released(fetched):
+                parts = [
+                    self._part(group, found) for group, found in zip(located.groups, fetched.resolved, strict=True)
+                ]
+                if not parts:
+                    return TensorDict({}, batch_size=[len(located.indexes)])
+                return self._decode_parts(parts, located.fields, how)
+
+    def _fetched(
+        self, partition: str, home: int, indexes: Indexes, groups: list[Group], until_s: float
+    ) -> Steps[Fetched]:
+        call = functools.partial(self._fetcher.fetch, partition, home, indexes, groups, until_s)
+        return (yield from away(call))
+
+    def _located(self, partition: str, home: int, asked: dict[str, Any], how: HowToRead) -> Steps[Located | None]:
+        """What the home answers; waits there, a slice at a time."""
+        rows = len(asked["indexes"]) if "indexes" in asked else None
+        while True:
+            slice_s = None
+            if how.timeout is not None:
+                left_s = WAIT_SLICE_S if how.until_s is None else max(0.0, how.until_s - time.monotonic())
+                slice_s = min(left_s, WAIT_SLICE_S)
+            args = {"partition": partition, **asked, "timeout": slice_s}
+            try:
+                located: Located | None = yield from self._at_home(
+                    partition, home, "rows.locate", args, self.link.until(how.until_s)
+                )
+            except TransferTimeoutError as error:
+                if isinstance(error, NodeUnreachableError) or is_over(how.until_s):
+                    raise retitled(error, how.timeout) from None
+                continue
+            if located is not None:
+                located.check(rows)
+            return located
+
+    def _part(self, group: Group, resolved: Resolved) -> Part:
+        """What is to be decoded of a group; whatever another node wrote is not this node's own."""
+        ours = not len(group.home_blocks) and bool((ordinals_of(group.names) == self.link.ordinal).all())
+        return Part(resolved, group.fields, self._config.unpickles_own if ours else self._config.allow_pickle is True)
+
+    def _decode_parts(self, parts: Sequence[Part], names: Sequence[str], how: HowToRead) -> TensorDict:
+        batch, viewed, copied = decode_parts(
+            parts, names, mode=how.mode, copy_below=self._config.read.copy_below, layout=how.layout
+        )
+        for part in parts:
+            part.resolved.finish()
+            if copied and how.mode != "copy" and len(parts) == 1:
+                self._service.note_gather(PAYLOAD, as_indexes(part.resolved.indexes), part.fields, copied)
+        if how.cost is not None:
+            how.cost.bytes_viewed += viewed
+            how.cost.bytes_copied += copied
+        return batch
+
+    @blocking
+    def prefetch(
+        self, metadata: BatchMeta, fields: str | Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> Steps[int]:
+        """Brings the rows of `metadata` to this node, so that the reads of all its processes find them here.
+
+        What is brought is a copy that goes first when a put finds no room.
+
+        Args:
+            metadata, fields, timeout: as in `get_data`.
+
+        Returns:
+            bytes that came over the network.
+
+        Raises:
+            as `get_data`.
+        """
+        self._open()
+        self._check_session(check_batch_meta(metadata, "prefetch"))
+        names = metadata.field_names if fields is None else check_names(fields, "fields")
+        how = HowToRead("shared", timeout, deadline(timeout) if timeout is not None else None)
+        total = 0
+        for partition, indexes in by_partition(metadata) if names else ():
+            home = yield from self._home(partition, create=False)
+            tries = _Tries(partition, self.link.until(how.until_s))
+            while True:
+                if home is None or home == self.link.ordinal:
+                    resolved = self._look(partition, indexes, names, raise_missing=True)
+                    assert resolved is not None  # narrowing: it raised
+                    with _released(resolved):
+                        groups = groups_of(resolved, names, None)
+                    away_groups, mixed, _ = _split(groups)
+                    wanted = away_groups + [_rows_of(group, group.names >= 0) for group in mixed]
+                    located = Located(partition, self.link.ordinal, indexes, names, wanted)
+                else:
+                    found = yield from self._located(partition, home, {"indexes": indexes, "fields": list(names)}, how)
+                    assert found is not None  # narrowing: rows by index are never left out
+                    located = found
+                try:
+                    fetched = yield from self._fetched(
+                        partition, located.home, located.indexes, located.groups, tries.until_s
+                    )
+                except GoneError as error:
+                    yield from away(functools.partial(time.sleep, tries.again(error)))
+                    continue
+                fetched.release()
+                total += fetched.pulled_nbytes
+                break
+        return total
+
+    async_prefetch = asynchronous(prefetch)
+
+
+class _Tries:
+    """Looks at one partition that found rows and not their payload."""
+
+    def __init__(self, partition: str, until_s: float) -> None:
+        self._partition = partition
+        self._began_s = time.monotonic()
+        self._last: tuple[int, ...] = ()
+        self._same = 0
+        self.until_s = until_s
+
+    def again(self, error: GoneError) -> float:
+        """Seconds to pause before the next look.
+
+        Raises:
+            DataLostError: the same rows are gone at every look. TransferTimeoutError: the deadline has passed.
+        """
+        now_s = time.monotonic()
+        self._same = self._same + 1 if error.rows == self._last else 1
+        self._last = error.rows
+        if error.rows and self._same >= _LOST_AFTER and now_s - self._began_s >= _LOST_AFTER_S:
+            raise DataLostError(
+                f"partition {self._partition!r}: the index names payload that its node does not have: global indexes "
+                f"{name_some(error.rows)}. {error.message}",
+                rows=error.rows,
+                partition_id=self._partition,
+            ) from error
+        if now_s >= self.until_s:
+            raise TransferTimeoutError(
+                f"rows of partition {self._partition!r} changed faster than they could be read: {error.message}",
+                timeout_s=now_s - self._began_s,
+                missing=error.rows,
+            ) from error
+        return _PAUSE_S * min(self._same, 10)
+
+
+@contextlib.contextmanager
+def _released(held: Any) -> Iterator[None]:
+    """Drops the leases at the end; views have their own."""
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _split(groups: Sequence[Group]) -> tuple[list[Group], list[Group], list[str]]:
+    """(all rows under names, some rows under names, fields whose rows all lie here as such)."""
+    away_groups, mixed, own = [], [], []
+    for group in groups:
+        named = group.names >= 0
+        if named.all():
+            away_groups.append(group)
+        elif named.any():
+            mixed.append(group)
+        else:
+            own.extend(group.fields)
+    return away_groups, mixed, own
+
+
+def _rows_of(group: Group, chosen: Any) -> Group:
+    return Group(group.fields, group.names[chosen], group.copies)
+
+
+def _blocks(resolved: Resolved) -> set[int]:
+    return {resolved.block_id(block) for block in range(resolved.n_blocks)}
+
+
+_ = is_over

@@ -1,0 +1,240 @@
+"""Frees payload that nobody names any more: told by the home (*release*), found by the node that keeps it (*sweep*).
+
+*Release.* Rows are cleared and overwritten at the home by any of its processes. The agent there compares, for each
+partition that changed, what is named now with what was named before, and tells the nodes whose names are gone. A name
+that a home has named and does not name any more is never named again: its put was applied once.
+
+*Sweep.* Names that no home ever named are of puts that failed, died, or are not done: the node that keeps them asks
+all homes, `GRACE_S` after it first saw them, and spares those of puts that say that they are under way (`InFlight`).
+Names that a home did name are asked for again now and then, since that home's agent may have been started anew between
+the change and its look. While any node does not answer, nothing is cleared that might be its.
+
+*Copies* go when the node whose they are has no such name any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transferqueue.errors import ClosedError, DataLostError, SessionNotFoundError, TransferQueueError
+from transferqueue.logs import get_logger
+from transferqueue.node_service.references import References
+from transferqueue.nodes.link import NodeLink
+from transferqueue.nodes.names import Names, ordinals_of
+from transferqueue.nodes.payload import GRACE_S, Mask, PayloadStore
+
+if TYPE_CHECKING:
+    from transferqueue.node_service.block_names import BlockNames
+    from transferqueue.node_service.remote_claims import RemoteClaims
+
+_log = get_logger("nodes")
+RELEASE_S = 0.5
+SWEEP_S = 2.0
+COPIES_S = 5.0
+CLAIMS_S = 1.0
+CONFIRM_AGAIN_S = 30.0
+_CALL_S = 2.0
+_NONE: Names = np.empty(0, dtype=np.int64)
+
+
+class Upkeep:
+    """Of one agent; `release`, `sweep` and `sweep_copies` are called by its thread, and by tests.
+
+    Attributes:
+        grace_s: how long names that no home knows are spared.
+    """
+
+    def __init__(
+        self,
+        payload: PayloadStore,
+        references: References,
+        block_names: BlockNames,
+        claims: RemoteClaims,
+        link: NodeLink,
+    ) -> None:
+        self._payload = payload
+        self._references = references
+        self._block_names = block_names
+        self._claims = claims
+        self._link = link
+        self._guard = threading.Lock()
+        self._told: dict[str, list[Names]] = {}
+        self._named: dict[str, tuple[int, Names]] = {}  # partition -> (version, names that it was seen to name)
+        self._to_release: dict[int, list[Names]] = {}
+        self.grace_s = GRACE_S
+        self._seen: Names = _NONE
+        self._missing_before: frozenset[int] = frozenset()
+        self._young: list[tuple[float, Names]] = []
+        self._confirmed: Names = _NONE
+        self._confirm_s = time.monotonic() + CONFIRM_AGAIN_S
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, partition: str, names: Names) -> None:
+        """A put of another node was applied: the partition names these, and may not any more at the next look."""
+        with self._guard:
+            self._told.setdefault(partition, []).append(names)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread = threading.Thread(target=self._run, name="transferqueue-upkeep", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. Idempotent."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def release(self) -> None:
+        """Tells other nodes which of their names are not named here any more."""
+        with self._guard:
+            told, self._told = self._told, {}
+        # What was told was committed before: a look from here on sees it, or that it went.
+        now = self._references.all()
+        for partition in now.keys() | self._named.keys() | told.keys():
+            seen = now.get(partition)
+            version = -1 if seen is None else seen.version
+            before = self._named.get(partition)
+            if before is not None and seen is not None and before[0] == version and partition not in told:
+                continue
+            known = np.concatenate([_NONE if before is None else before[1], *told.get(partition, [])])
+            named = _NONE if seen is None else seen.names
+            self._note_dropped(np.setdiff1d(known, named))
+            if seen is None:
+                self._named.pop(partition, None)
+            else:
+                self._named[partition] = version, named
+        if len(self._block_names):
+            # A block may have been made and named since the look: only what two looks did not find is gone.
+            there: frozenset[int] = frozenset().union(*(seen.blocks for seen in now.values()))
+            missing = self._block_names.blocks() - there
+            self._block_names.forget(missing & self._missing_before)
+            self._missing_before = missing
+        for ordinal in list(self._to_release):
+            self._send(ordinal)
+
+    def sweep(self) -> None:
+        """Clears names of this node that no home names."""
+        now_s = time.monotonic()
+        own, _ = self._payload.split(self._payload.all_names())
+        new = np.setdiff1d(own, self._seen)
+        self._seen = own
+        if len(new):
+            self._young.append((now_s, new))
+        due = [names for first_s, names in self._young if now_s - first_s >= self.grace_s]
+        again = now_s >= self._confirm_s
+        asked = np.intersect1d(np.concatenate([self._confirmed if again else _NONE, *due]), own)
+        named = self._named_anywhere(asked) if len(asked) else np.zeros(0, dtype=np.bool_)
+        if named is None:
+            return  # somebody who may name them did not answer: at the next sweep
+        self._young = [entry for entry in self._young if now_s - entry[0] < self.grace_s]
+        if again:
+            self._confirm_s = now_s + CONFIRM_AGAIN_S
+            self._confirmed = _NONE
+        self._confirmed = np.union1d(np.intersect1d(self._confirmed, own), asked[named])
+        orphans = asked[~named]
+        if not len(orphans):
+            return
+        under_way = self._payload.in_flight(orphans)
+        if under_way.any():
+            self._young.append((now_s - self.grace_s, orphans[under_way]))
+        if not under_way.all():
+            self._payload.discard(orphans[~under_way])
+            _log.info("cleared %d rows of payload that no partition names", int((~under_way).sum()))
+
+    def sweep_copies(self) -> None:
+        """Clears copies of what their node does not have any more."""
+        _, copies = self._payload.split(self._payload.all_names())
+        ordinals = ordinals_of(copies)
+        for ordinal in np.unique(ordinals).tolist():
+            names = copies[ordinals == ordinal]
+            alive = self._ask(ordinal, "payload.alive", names)
+            if alive is None and self._is_lost(ordinal):
+                # It may be the only copy: it stays while any home names it.
+                alive = self._named_anywhere(names)
+            if alive is not None:
+                self._payload.discard(names[~alive])
+
+    def _note_dropped(self, names: Names) -> None:
+        ordinals = ordinals_of(names)
+        for ordinal in np.unique(ordinals).tolist():
+            self._to_release.setdefault(ordinal, []).append(names[ordinals == ordinal])
+
+    def _send(self, ordinal: int) -> None:
+        names = np.concatenate(self._to_release[ordinal])
+        try:
+            if ordinal == self._link.ordinal:
+                self._payload.discard(names)
+            else:
+                until_s = time.monotonic() + _CALL_S
+                self._link.call(ordinal, "payload.release", {"names": names}, until_s=until_s)
+        except DataLostError:
+            pass  # the names went with their node
+        except TransferQueueError as error:
+            self._to_release[ordinal] = [names]
+            _log.debug("node %d is not told yet what it may free: %s", ordinal, error)
+            return
+        del self._to_release[ordinal]
+
+    def _named_anywhere(self, names: Names) -> Mask | None:
+        """bool [names]; None: a node that may name some did not answer."""
+        named = self._references.named(names)
+        for ordinal in self._link.others():
+            answer = self._ask(ordinal, "names.named", names)
+            if answer is None:
+                if self._is_lost(ordinal):
+                    continue
+                return None
+            named |= answer
+        return named
+
+    def _ask(self, ordinal: int, method: str, names: Names) -> Mask | None:
+        try:
+            answer = self._link.call(ordinal, method, {"names": names}, until_s=time.monotonic() + _CALL_S)
+        except TransferQueueError as error:
+            _log.debug("node %d was not asked %s: %s", ordinal, method, error)
+            return None
+        mask = np.asarray(answer, dtype=np.bool_)
+        return mask if len(mask) == len(names) else None
+
+    def _is_lost(self, ordinal: int) -> bool:
+        try:
+            return self._link.directory.is_lost(ordinal)
+        except TransferQueueError:
+            return False
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        steps = (
+            (self.release, RELEASE_S),
+            (self.sweep, SWEEP_S),
+            (self.sweep_copies, COPIES_S),
+            (self._claims.give_back_of_the_dead, CLAIMS_S),
+        )
+        due = [_Due(began_s + every_s, every_s, step) for step, every_s in steps]
+        while not self._stopping.wait(RELEASE_S / 2):
+            for entry in due:
+                if time.monotonic() < entry.next_s:
+                    continue
+                try:
+                    entry.step()
+                except (SessionNotFoundError, ClosedError):
+                    return
+                except (TransferQueueError, OSError, MemoryError) as error:
+                    _log.warning("freeing payload of the cluster is tried again: %s", error)
+                entry.next_s = time.monotonic() + entry.every_s
+
+
+@dataclass
+class _Due:
+    next_s: float
+    every_s: float
+    step: Callable[[], None]

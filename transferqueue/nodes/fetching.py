@@ -1,0 +1,261 @@
+"""Brings the payload of located rows into the own node's store, once for all its processes, and resolves it there.
+
+*Once*: who finds names missing locks them (`pull_lock`), looks again, and pulls what is still missing. So of several
+processes that want the same rows one pulls, and the others find them when they get the lock. Correct without the lock,
+too: a name means the same bytes for ever, so a second copy is only a waste.
+
+*Complete*: pulled rows are published in one transaction, then resolved with a lease like any. Between the two somebody
+may evict them to make room; then they are missing again and are pulled again.
+
+*Retired meanwhile*: a source that does not have a name any more says so (`GoneError`), and the caller locates the rows
+anew: the home's index is the truth, names of a moment ago are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from transferqueue.errors import DataLostError, name_some
+from transferqueue.nodes.described import Described, Positions, Request, alike
+from transferqueue.nodes.errors import GoneError
+from transferqueue.nodes.located import Group
+from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.payload import PayloadStore
+from transferqueue.nodes.pull_block import PullBlock, PullPart
+from transferqueue.nodes.pull_lock import pull_lock
+from transferqueue.nodes.transport.protocol import PayloadRequest
+
+if TYPE_CHECKING:
+    from transferqueue._native import Reservation, Resolved
+
+T = TypeVar("T")
+_TRIES = 4
+_MOST_THREADS = 8
+
+
+class Sources(Protocol):
+    """Other nodes as sources of payload, see `node_sources.NodeSources`."""
+
+    def describe(self, request: Request, until_s: float | None) -> tuple[Request, Described]:
+        """What the rows are, and the request that was answered, which may be of another node that has them, too."""
+
+    def pull(self, request: Request, into: PullPart, until_s: float | None) -> None:
+        """Their bytes, all of them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of a group that are not here, all with the same fields.
+
+    Attributes:
+        group: whose.
+        fields: names.
+        rows: int64, positions in the group; every name once.
+    """
+
+    group: Group
+    fields: list[str]
+    rows: Positions
+
+
+@dataclass
+class Fetched:
+    """Rows that are here now.
+
+    Attributes:
+        resolved: one for each group, leased, complete.
+        pulled_nbytes: what came over the network for it.
+    """
+
+    resolved: list[Resolved] = field(default_factory=list)
+    pulled_nbytes: int = 0
+
+    def release(self) -> None:
+        """Drops the leases."""
+        for resolved in self.resolved:
+            resolved.release()
+        self.resolved = []
+
+
+class Fetcher:
+    """Of one process.
+
+    Args:
+        payload: of the own node.
+        sources: how other nodes are asked.
+        reserve: (nbytes, deadline) -> room in the own store.
+        lock_path: the file of `pull_lock`.
+    """
+
+    def __init__(
+        self,
+        payload: PayloadStore,
+        sources: Sources,
+        reserve: Callable[[int, float | None], Reservation],
+        lock_path: str,
+    ) -> None:
+        self._payload = payload
+        self._sources = sources
+        self._reserve = reserve
+        self._lock_path = lock_path
+
+    def fetch(
+        self, partition: str, home: int, indexes: Positions, groups: Sequence[Group], until_s: float | None
+    ) -> Fetched:
+        """The groups' rows, resolved in the own store.
+
+        Args:
+            partition, home, indexes: see `Located`; rows of a group are those of `indexes`.
+
+        Raises:
+            GoneError: some are not where they were located: locate them anew.
+            DataLostError: the node that has the only payload of some is lost. NodeUnreachableError: one that does not
+                answer until the deadline. StorageFullError: no room here for a copy.
+        """
+        fetched = Fetched()
+        try:
+            wanted = self._look(groups, fetched)
+            if not wanted:
+                return fetched
+            names = np.concatenate([want.group.names[want.rows] for want in wanted])
+            fetched.release()
+            with pull_lock(self._lock_path, names, until_s):
+                for _ in range(_TRIES):
+                    wanted = self._look(groups, fetched)
+                    if not wanted:
+                        return fetched
+                    fetched.release()
+                    for want in wanted:
+                        fetched.pulled_nbytes += self._pull(partition, home, indexes, want, until_s)
+        except BaseException:
+            fetched.release()
+            raise
+        raise GoneError(
+            f"rows of partition {partition!r} were cleared again and again while they were copied to this node: its "
+            "store is too small for what its processes read at once",
+            partition_id=partition,
+        )
+
+    def _look(self, groups: Sequence[Group], fetched: Fetched) -> list[Wanted]:
+        """Resolves everything; what is missing."""
+        fetched.resolved = []
+        wanted: list[Wanted] = []
+        for group in groups:
+            resolved = self._payload.resolve(group.names, group.fields)
+            fetched.resolved.append(resolved)
+            if not resolved.complete:
+                wanted.extend(_missing(group, resolved))
+        return wanted
+
+    def _pull(self, partition: str, home: int, indexes: Positions, want: Wanted, until_s: float | None) -> int:
+        requests = _requests(partition, home, indexes, want)
+        for request in requests:
+            if request.ordinal == self._payload.ordinal:
+                raise GoneError(
+                    f"payload of partition {partition!r} that this node kept was cleared meanwhile",
+                    rows=tuple(indexes[want.rows[request.positions]].tolist()[:8]),
+                    partition_id=partition,
+                )
+        names = want.group.names[want.rows]
+        name = partial(_naming_rows, partition, indexes[want.rows])
+        answers = _in_parallel([partial(name, self._sources.describe, request, until_s) for request in requests])
+        requests, described = [request for request, _ in answers], [found for _, found in answers]
+        total = 0
+        for some, fields in alike(requests, described, want.fields):
+            positions = np.concatenate([request.positions for request, _ in some])
+            ordered = np.sort(positions)
+            block = PullBlock(fields)
+            reservation = self._reserve(block.nbytes, until_s)
+            try:
+                block.begin(reservation)
+                calls = [
+                    partial(
+                        name,
+                        self._sources.pull,
+                        request,
+                        block.part(np.searchsorted(ordered, request.positions)),
+                        until_s,
+                    )
+                    for request, _ in some
+                ]
+                _in_parallel(calls)
+                self._payload.publish_copies(names[ordered], reservation, block.end())
+            except BaseException:
+                block.end()
+                with contextlib.suppress(ValueError):  # the error came behind the publication
+                    reservation.abandon()
+                raise
+            total += block.payload_nbytes
+        return total
+
+
+def _naming_rows(partition: str, indexes: Positions, ask: Callable[..., T], request: Request, *arguments: Any) -> T:
+    """`ask`; that its rows are lost is said by their global indexes."""
+    try:
+        return ask(request, *arguments)
+    except DataLostError as error:
+        rows = indexes[request.positions].tolist()
+        raise DataLostError(
+            f"rows of partition {partition!r} are lost: global indexes {name_some(rows)}. {error.message}",
+            rows=tuple(rows),
+            partition_id=partition,
+            node=error.node,
+        ) from error
+
+
+def _missing(group: Group, resolved: Resolved) -> list[Wanted]:
+    """What a resolution of the group did not find, fields with the same rows together."""
+    by_rows: dict[bytes, Wanted] = {}
+    seen: dict[int, Positions] = {}
+    for number, name in enumerate(resolved.fields):
+        shared = resolved.piece_list_id(number)
+        rows = seen.get(shared)
+        if rows is None:
+            there = np.zeros(resolved.n_rows, dtype=np.bool_)
+            for first, count, _, _ in resolved.pieces(number).tolist():
+                there[first : first + count] = True
+            lacking = np.flatnonzero(~there)
+            # A row that is asked for twice (a pad) is pulled once.
+            _, once = np.unique(group.names[lacking], return_index=True)
+            rows = seen[shared] = lacking[np.sort(once)]
+        if len(rows):
+            by_rows.setdefault(rows.tobytes(), Wanted(group, [], rows)).fields.append(name)
+    return list(by_rows.values())
+
+
+def _requests(partition: str, home: int, indexes: Positions, want: Wanted) -> list[Request]:
+    """Who is asked for which rows: nodes that keep payload under names, and the home for what lies there as such."""
+    group, rows = want.group, want.rows
+    names = group.names[rows]
+    at_home = group.home_blocks[rows] >= 0 if len(group.home_blocks) else np.zeros(len(rows), dtype=np.bool_)
+    fields = tuple(want.fields)
+    ordinals = np.where(at_home, -1, ordinals_of(names))
+    requests = []
+    for ordinal in np.unique(ordinals).tolist():
+        positions = np.flatnonzero(ordinals == ordinal)
+        if ordinal < 0:
+            chosen = rows[positions]
+            what = PayloadRequest(partition, indexes[chosen], fields, group.home_blocks[chosen])
+        else:
+            what = PayloadRequest(PAYLOAD, names[positions], fields)
+        requests.append(Request(home if ordinal < 0 else ordinal, what, positions))
+    return requests
+
+
+def _in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
+    if len(calls) == 1:
+        return [calls[0]()]
+    with ThreadPoolExecutor(min(len(calls), _MOST_THREADS), thread_name_prefix="transferqueue-pull") as pool:
+        jobs: list[Any] = [pool.submit(call) for call in calls]
+        # All end before the block that they write to goes.
+        errors = [error for job in jobs if (error := job.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [job.result() for job in jobs]

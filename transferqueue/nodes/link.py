@@ -1,0 +1,149 @@
+"""What a process asks other nodes through: where a partition's home is, and calls of its agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from transferqueue.nodes.place import NodePlace
+
+# Of a call that waits at a partition's home, the longest at once: within it the home's agent notices that it is to end.
+WAIT_SLICE_S = 5.0
+_MOST_HOMES = 100_000
+
+
+class Nodes(Protocol):
+    """Calls of other nodes' agents by ordinal, see `node_clients.NodeClients`."""
+
+    def call(
+        self,
+        ordinal: int,
+        method: str,
+        args: Mapping[str, Any],
+        *,
+        until_s: float | None,
+        request_id: bytes | None = None,
+        attempt_s: float = 5.0,
+    ) -> Any: ...
+
+    def place(self, ordinal: int, *, until_s: float | None = None) -> NodePlace: ...
+
+    def close(self) -> None: ...
+
+
+class Homes(Protocol):
+    """The part of the directory that a link asks, see `directory.DirectoryClient`."""
+
+    def nodes(self) -> list[NodePlace]: ...
+
+    def home_of(self, partition: str, create_at: int | None) -> int | None: ...
+
+    def place(self, partition: str, ordinal: int) -> int: ...
+
+    def is_lost(self, ordinal: int) -> bool: ...
+
+
+class NodeLink:
+    """One process's connections to the other nodes of its cluster. Thread-safe; a forked child may use it.
+
+    Args:
+        ordinal: of the process's own node.
+        cluster: the cluster's name.
+        nodes, directory: see `Nodes` and `Homes`.
+        call_s: seconds that a call without a deadline of its own waits for a node that does not answer.
+
+    Attributes:
+        ordinal, cluster: as given.
+    """
+
+    def __init__(self, ordinal: int, cluster: str, nodes: Nodes, directory: Homes, call_s: float = 30.0) -> None:
+        self.ordinal = ordinal
+        self.cluster = cluster
+        self.nodes = nodes
+        self.directory = directory
+        self._call_s = call_s
+        # A partition's home does not change while the home is alive, and says so when it is asked for what is not its.
+        self._homes: dict[str, int] = {}
+
+    def home_of(self, partition: str, *, create: bool) -> int | None:
+        """The ordinal of the partition's home; None: it has none, and `create` was not asked for.
+
+        Args:
+            create: where there is none, this node becomes it.
+        """
+        home = self._homes.get(partition)
+        if home is None:
+            home = self.directory.home_of(partition, self.ordinal if create else None)
+            if home is not None:
+                self._learn(partition, home)
+        return home
+
+    def place(self, partition: str, ordinal: int) -> int:
+        """Makes that node the partition's home unless it has one; the ordinal of the one that it has now."""
+        home = self.directory.place(partition, ordinal)
+        self._learn(partition, home)
+        return home
+
+    def is_home(self, partition: str) -> bool:
+        """Whether this node is the partition's home; asks the directory where it does not know."""
+        return self.home_of(partition, create=False) == self.ordinal
+
+    def alive(self) -> list[int]:
+        """Ordinals of the nodes that are not lost, ascending."""
+        return sorted(node.ordinal for node in self.directory.nodes() if node.alive)
+
+    def until(self, until_s: float | None) -> float:
+        """The deadline of a call that has none of its own, or whose own may be over before it begins."""
+        now_s = time.monotonic()
+        return now_s + self._call_s if until_s is None else max(until_s, now_s + 1.0)
+
+    def call(
+        self,
+        ordinal: int,
+        method: str,
+        args: Mapping[str, Any],
+        *,
+        until_s: float | None,
+        request_id: bytes | None = None,
+        attempt_s: float = 5.0,
+    ) -> Any:
+        """One call of a node's agent; see `RpcClient.call`.
+
+        Raises:
+            DataLostError: the node is lost.
+        """
+        return self.nodes.call(ordinal, method, args, until_s=until_s, request_id=request_id, attempt_s=attempt_s)
+
+    def known_home(self, partition: str) -> int | None:
+        """The partition's home as far as it is known here without asking."""
+        return self._homes.get(partition)
+
+    def forget_home(self, partition: str) -> None:
+        """The node that was taken for it says that it is not."""
+        self._homes.pop(partition, None)
+
+    def place_of(self, ordinal: int, until_s: float | None) -> NodePlace:
+        """Where that node is.
+
+        Raises:
+            DataLostError: it is lost.
+        """
+        return self.nodes.place(ordinal, until_s=until_s)
+
+    def place_now(self, ordinal: int) -> NodePlace:
+        """`place_of`, within the time of a call without a deadline."""
+        return self.place_of(ordinal, self.until(None))
+
+    def others(self) -> list[int]:
+        """Ordinals of the other nodes that are not lost, ascending."""
+        return [ordinal for ordinal in self.alive() if ordinal != self.ordinal]
+
+    def close(self) -> None:
+        """Closes the connections; what is called after that makes new ones."""
+        self.nodes.close()
+
+    def _learn(self, partition: str, home: int) -> None:
+        if len(self._homes) >= _MOST_HOMES:
+            self._homes.clear()
+        self._homes[partition] = home

@@ -1,0 +1,67 @@
+"""What a partition's home answers to a node that wants to read rows: under which names their payload is to be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from transferqueue.nodes.messages import carried
+from transferqueue.nodes.names import Names
+
+Indexes = npt.NDArray[np.int64]
+
+
+@carried
+@dataclass
+class Group:
+    """Fields whose payload has the same names, row by row.
+
+    Attributes:
+        fields: their names.
+        names: int64 [rows].
+        copies: ordinals of nodes that keep the payload besides those that the names say.
+        home_blocks: int64 [rows], for rows that lie at the partition's home as such: the id of the block they lie in,
+            else -1. Empty: none does.
+    """
+
+    fields: list[str]
+    names: Names
+    copies: list[int] = field(default_factory=list)
+    home_blocks: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+@carried
+@dataclass
+class Located:
+    """Rows of one partition as they were at one moment.
+
+    Attributes:
+        partition: whose rows.
+        home: ordinal of the node that answered.
+        indexes: int64 [rows], the global indexes, in the order asked for.
+        fields: what is to be read, in order; every one is in one group.
+        groups: where to.
+    """
+
+    partition: str
+    home: int
+    indexes: Indexes
+    fields: list[str]
+    groups: list[Group]
+
+    def check(self, rows: int | None) -> None:
+        """Raises ValueError for an answer that contradicts itself: it came from another machine."""
+        count = len(self.indexes)
+        grouped = [name for group in self.groups for name in group.fields]
+        if (
+            (rows is not None and rows != count)
+            or len(set(grouped)) != len(grouped)
+            or set(grouped) != set(self.fields)
+        ):
+            raise ValueError(f"{count} located rows of {len(grouped)} fields are not what was asked for")
+        for group in self.groups:
+            sizes = (len(group.names), len(group.home_blocks) or count)
+            if sizes != (count, count) or (count and int(group.names.min()) < 0):
+                raise ValueError("located rows without names")

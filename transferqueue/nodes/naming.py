@@ -1,0 +1,102 @@
+"""From resolved rows to the names of their payload, at the partition's home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transferqueue._native import DENSE
+from transferqueue.codec.stub_schema import is_stub, read_stub
+from transferqueue.errors import CorruptSegmentError
+from transferqueue.nodes.located import Group
+from transferqueue.nodes.names import Names
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
+
+# (id of a block, its rows) -> the name of its first row.
+BlockNames = Callable[[int, int], int]
+
+
+def has_stubs(resolved: Resolved) -> bool:
+    """Whether any payload of the resolved rows lies on another node."""
+    return any(is_stub(schema) for number in range(len(resolved.fields)) for schema in resolved.schemas(number))
+
+
+def groups_of(resolved: Resolved, fields: Sequence[str], block_names: BlockNames | None) -> list[Group]:
+    """The names of `fields` of all resolved rows, which must be complete; reads stubs, hence while they are leased.
+
+    Args:
+        block_names: gives names to blocks that lie here as such. None: rows of such blocks get the name -1, for a
+            reader that is here, too.
+    """
+    position = {name: number for number, name in enumerate(resolved.fields)}
+    found: dict[tuple[int, tuple[bool, ...], tuple[int, ...]], Group] = {}
+    for name in fields:
+        number = position[name]
+        pieces = resolved.pieces(number)
+        blocks = list(dict.fromkeys(pieces[:, 2].tolist()))
+        stubs, copies = _stubs(resolved, number, blocks)
+        key = (resolved.piece_list_id(number), tuple(stubs.values()), copies)
+        group = found.get(key)
+        if group is None:
+            group = found[key] = _group(resolved, number, pieces, stubs, block_names)
+            group.copies = list(copies)
+        group.fields.append(name)
+    return list(found.values())
+
+
+def _stubs(resolved: Resolved, number: int, blocks: list[int]) -> tuple[dict[int, bool], tuple[int, ...]]:
+    """(block -> whether its rows of the field are stubs, where copies of all of them are)."""
+    stubs: dict[int, bool] = {}
+    copies: set[int] | None = None
+    for block in blocks:
+        layout = resolved.layout(number, block)
+        if layout is None:
+            raise CorruptSegmentError(f"field {resolved.fields[number]!r} has rows in a block that lacks it")
+        stubs[block] = is_stub(layout.schema)
+        if stubs[block]:
+            if layout.kind != DENSE or layout.row_nbytes != 8:
+                raise CorruptSegmentError(f"stubs of field {layout.name!r} are no names")
+            there = set(read_stub(layout.schema)[0])
+            copies = there if copies is None else copies & there
+    return stubs, tuple(sorted(copies or ()))
+
+
+def _group(
+    resolved: Resolved,
+    number: int,
+    pieces: Names,
+    stubs: dict[int, bool],
+    block_names: BlockNames | None,
+) -> Group:
+    rows = resolved.n_rows
+    names = np.full(rows, -1, dtype=np.int64)
+    if all(stubs.values()):
+        _read_names(resolved, number, pieces, names)
+        return Group([], names)
+    home_blocks = np.full(rows, -1, dtype=np.int64)
+    stub_pieces = [piece for piece in pieces if stubs[int(piece[2])]]
+    if stub_pieces:
+        held = np.ascontiguousarray(np.stack(stub_pieces))
+        read = np.empty(int(held[:, 1].sum()), dtype=np.int64)
+        _read_names(resolved, number, held, read)
+        at = 0
+        for first, count, _, _ in held.tolist():
+            names[first : first + count] = read[at : at + count]
+            at += count
+    for first, count, block, row in pieces.tolist():
+        if stubs[block]:
+            continue
+        home_blocks[first : first + count] = resolved.block_id(block)
+        if block_names is not None:
+            base = block_names(resolved.block_id(block), resolved.block_rows(block)) + row
+            names[first : first + count] = np.arange(base, base + count, dtype=np.int64)
+    return Group([], names, home_blocks=home_blocks)
+
+
+def _read_names(resolved: Resolved, number: int, pieces: Names, names: Names) -> None:
+    if len(names) and resolved.copy_rows(number, pieces, names.ctypes.data, names.nbytes) != names.nbytes:
+        raise CorruptSegmentError(f"stubs of field {resolved.fields[number]!r} are no names")
