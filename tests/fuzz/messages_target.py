@@ -12,9 +12,9 @@ from tests.fuzz.targets import Target
 from transferqueue.errors import CorruptSegmentError, FieldNotReadyError, LayoutMismatchError, TransferQueueError
 from transferqueue.metadata import BatchMeta, batch_wire
 from transferqueue.nodes.envelopes import Request, answer_of_error, answer_of_value, read_answer
-from transferqueue.nodes.transport.flight import read_description
 from transferqueue.nodes.transport.payload_streams import read_ticket, ticket_of
 from transferqueue.nodes.transport.protocol import PayloadRequest
+from transferqueue.nodes.transport.received import read_description
 
 _CALL, _ANSWER, _TICKET = range(3)
 _WHAT = PayloadRequest("\x01payload", np.arange(1 << 50, (1 << 50) + 6), ("x", "j"), np.array([4] * 5 + [9]))

@@ -28,9 +28,9 @@ class CallRecord:
         self._answers: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self._nbytes = 0
 
-    def answer(self, request_id: bytes, work: Callable[[], bytes], join_s: float) -> bytes | None:
+    def answer(self, request_id: bytes, work: Callable[[], bytes], join_s: float, *, keep: bool = True) -> bytes | None:
         """The answer: of `work`, called here when no attempt of this id was yet. None: another attempt is being worked
-        on, and was for `join_s` seconds more."""
+        on, and was for `join_s` seconds more. `keep`: False for what may as well be done again."""
         with self._guard:
             kept = self._answers.get(request_id)
             if kept is not None:
@@ -48,7 +48,7 @@ class CallRecord:
         finally:
             with self._guard:
                 del self._running[request_id]
-                if answer is not None:
+                if answer is not None and keep:
                     self._keep(request_id, answer)
             running.done.set()
 

@@ -52,7 +52,7 @@ class StreamSource(Protocol):
     """What a server gives out besides answers."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Calls that belong to the streams."""
+        """Calls that belong to the streams; they change nothing."""
 
     def open(self, ticket: bytes) -> Iterator[tuple[bytes, Any]]:
         """The stream of a ticket: (header, buffer of bytes or None) one after another. Errors of ours travel."""
@@ -93,8 +93,10 @@ class RpcServer:
         self.host = host
         self._handlers = dict(handlers)
         self._streams = streams
+        self._reads: frozenset[str] = frozenset()
         if streams is not None:
             self._handlers.update(streams.handlers())
+            self._reads = frozenset(streams.handlers())
         self._record = CallRecord()
         self._stopping = threading.Event()
         self._pid = os.getpid()
@@ -132,7 +134,9 @@ class RpcServer:
             request = Request.decode(body)
         except TransferQueueError as error:
             return answer_of_error(error)
-        answer = self._record.answer(request.request_id, lambda: self._work(request), request.join_s)
+        answer = self._record.answer(
+            request.request_id, lambda: self._work(request), request.join_s, keep=request.method not in self._reads
+        )
         return RUNNING if answer is None else answer
 
     def _work(self, request: Request) -> bytes:

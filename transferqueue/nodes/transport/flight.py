@@ -8,28 +8,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from transferqueue import _native
-from transferqueue.errors import CorruptSegmentError, NodeAccessError, NodeUnreachableError
+from transferqueue.errors import NodeAccessError, NodeUnreachableError
 from transferqueue.nodes.connection import REFUSED, AttemptError, Connection, Endpoint, Stream, connect
 from transferqueue.nodes.envelopes import read_answer
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_client import RpcClient
 from transferqueue.nodes.tls import TlsFiles
-from transferqueue.nodes.transport.payload_streams import MAX_PARTS, ticket_of
-from transferqueue.nodes.transport.protocol import (
-    Destination,
-    FieldDescription,
-    PayloadDescription,
-    PayloadRequest,
-    PullReport,
-)
+from transferqueue.nodes.transport.payload_streams import MAX_FETCH_NBYTES, MAX_PARTS, ticket_of
+from transferqueue.nodes.transport.protocol import Destination, PayloadDescription, PayloadRequest, PullReport
+from transferqueue.nodes.transport.received import announced, read_description, write_answer, write_message
 
 STREAMS = 2
 CHUNK_NBYTES = 1 << 20
 # A further stream is worth its thread from here on.
 _LEAST_PART_NBYTES = 4 << 20
+FETCH_BELOW = 256 << 10
 STALL_S = 15.0
 CALL_S = 60.0
 # Of one stream; on a slower network later attempts are given longer.
@@ -45,6 +38,7 @@ class FlightTransport:
         token, tls: of the cluster.
         streams: at most so many of one pull at once, each over a connection of its own.
         chunk_nbytes: of one message.
+        fetch_below: bytes; less comes as one answer instead of a stream.
         stall_s: a stream on which nothing comes for so long is begun again, on another connection.
         where: asked before an attempt that follows a failed one where the node is now; may raise `DataLostError`.
     """
@@ -56,6 +50,7 @@ class FlightTransport:
         tls: TlsFiles | None = None,
         streams: int = STREAMS,
         chunk_nbytes: int = CHUNK_NBYTES,
+        fetch_below: int = FETCH_BELOW,
         stall_s: float = STALL_S,
         where: Callable[[int], NodePlace] | None = None,
     ) -> None:
@@ -65,6 +60,7 @@ class FlightTransport:
         self._tls = tls
         self._streams = streams
         self._chunk_nbytes = chunk_nbytes
+        self._fetch_below = min(fetch_below, MAX_FETCH_NBYTES)
         self.stall_s = stall_s
         self._where = where
         self._pid = os.getpid()
@@ -73,26 +69,13 @@ class FlightTransport:
         self._clients: dict[tuple[str, int], RpcClient] = {}
 
     def describe(self, source: NodePlace, what: PayloadRequest, *, until_s: float | None = None) -> PayloadDescription:
-        limit_s = time.monotonic() + CALL_S if until_s is None else until_s
-        where, ordinal, answer = self._where, source.ordinal, None
-        client = self._client(source)
-
-        def look() -> None:
-            if where is not None and where(ordinal).endpoint != client.endpoint[:2]:
-                raise _MovedError
-
-        while answer is None:
-            try:
-                args = {"request": what.to_parts()}
-                answer = client.call("payload.describe", args, until_s=limit_s, between=look)
-            except _MovedError:
-                assert where is not None  # narrowing: `look` raised
-                client = self._client(where(ordinal))
-        return read_description(answer, what)
+        return read_description(self._call(source, "payload.describe", what, until_s), what)
 
     def pull(
         self, source: NodePlace, what: PayloadRequest, into: Destination, *, until_s: float | None = None
     ) -> PullReport:
+        if into.nbytes < self._fetch_below:
+            return self._fetch(source, what, into, until_s)
         parts = min(self._streams, max(1, into.nbytes // _LEAST_PART_NBYTES))
         pull = _Pull(self, source, what, into, parts, until_s)
         pull.run()
@@ -132,6 +115,25 @@ class FlightTransport:
     def now_at(self, place: NodePlace) -> NodePlace:
         """Where the node is after it could not be reached. DataLostError."""
         return place if self._where is None else self._where(place.ordinal)
+
+    def _fetch(self, source: NodePlace, what: PayloadRequest, into: Destination, until_s: float | None) -> PullReport:
+        """Little is one answer: it costs half of what a stream with its thread does."""
+        written, messages = write_answer(source, what, into, self._call(source, "payload.fetch", what, until_s))
+        return PullReport(written, messages, 0)
+
+    def _call(self, source: NodePlace, method: str, what: PayloadRequest, until_s: float | None) -> Any:
+        limit_s = time.monotonic() + CALL_S if until_s is None else until_s
+        where, client = self._where, self._client(source)
+
+        def look() -> None:
+            if where is not None and where(source.ordinal).endpoint != client.endpoint[:2]:
+                raise _MovedError
+
+        while True:
+            try:
+                return client.call(method, {"request": what.to_parts()}, until_s=limit_s, between=look)
+            except _MovedError:
+                client = self._client(self.now_at(source))
 
     def _client(self, place: NodePlace) -> RpcClient:
         self._look_for_fork()
@@ -226,39 +228,21 @@ class _Pull:
         stream = connection.stream(transport.ticket(self._what, part.number, part.parts), limit_s)
         part.began(stream)
         self.count(streams=1)
-        written, announced = 0, -1
+        written, expected = 0, -1
         for header, data in stream:
             part.heard_s = time.monotonic()
             if self.ended.is_set():
                 raise AttemptError("unavailable", "given up")
             _, parts = read_answer(header)
-            if announced < 0:
-                announced = self._announced(parts)
+            if expected < 0:
+                expected = announced(self._source, parts, self._into)
             else:
-                written += self._write(parts, memoryview(data))
-        if written != announced:
-            raise AttemptError("failed", f"the stream ended after {written} of {announced} bytes")
+                written += write_message(self._source, self._what, self._into, parts, memoryview(data))
+                self.count(messages=1)
+        if written != expected:
+            raise AttemptError("failed", f"the stream ended after {written} of {expected} bytes")
         self.count(nbytes=written)
         transport.give_back(place, connection)
-
-    def _announced(self, parts: Any) -> int:
-        match parts:
-            case [int() as total, int() as own] if total == self._into.nbytes and own >= 0:
-                return own
-        raise CorruptSegmentError(f"{self._source} announces {parts} bytes where {self._into.nbytes} are expected")
-
-    def _write(self, parts: Any, data: memoryview) -> int:
-        at, fields = 0, self._what.fields
-        try:
-            for field, start, nbytes in parts:
-                if nbytes < 0 or at + nbytes > len(data) or field < 0:
-                    raise ValueError("more than the message has")
-                self._into.write(fields[field], start, data[at : at + nbytes])
-                at += nbytes
-        except (TypeError, ValueError, LookupError) as error:
-            raise CorruptSegmentError(f"{self._source} sent bytes that no field has: {error}") from error
-        self.count(messages=1)
-        return at
 
     def go_on(self, part: _Part) -> None:
         """A part, until its bytes are there or it is hopeless."""
@@ -315,42 +299,3 @@ class _Part:
         if stream is not None:
             stream.cancel()
         return stream is not None
-
-
-def read_description(answer: Any, what: PayloadRequest) -> PayloadDescription:
-    """What `payload.describe` answered.
-
-    Raises:
-        CorruptSegmentError: it contradicts itself or is about something else.
-    """
-    rows = len(what.rows)
-    fields: dict[str, FieldDescription] = {}
-    for part in answer if type(answer) is list else ():
-        match part:
-            case [str() as name, list() as types, np.ndarray() as which, np.ndarray() as sizes]:
-                if which.dtype == sizes.dtype == np.int64 and len(which) == len(sizes) == rows:
-                    fields[name] = FieldDescription(tuple(_type(each) for each in types), which, sizes)
-                    _check(name, fields[name], rows)
-    if tuple(fields) != what.fields:
-        raise CorruptSegmentError("another node describes other rows or fields than it was asked for")
-    return PayloadDescription(fields)
-
-
-def _type(given: Any) -> tuple[int, bytes, int]:
-    match given:
-        case [int() as kind, bytes() as schema, int() as row_nbytes] if kind in (_native.DENSE, _native.RAGGED):
-            return kind, schema, row_nbytes
-    raise CorruptSegmentError("another node describes a field in a way that this build does not know")
-
-
-def _check(name: str, field: FieldDescription, rows: int) -> None:
-    if not rows:
-        return
-    well = bool(field.types) and field.which.min() >= 0 and field.which.max() < len(field.types)
-    well = well and field.sizes.min() >= 0 and int(field.sizes.max()) * rows < 1 << 62
-    if well:
-        for number, (kind, _, row_nbytes) in enumerate(field.types):
-            dense = kind == _native.DENSE
-            well = well and not (dense and (field.sizes[field.which == number] != row_nbytes).any())
-    if not well:
-        raise CorruptSegmentError(f"another node describes rows of field {name!r} that cannot be")

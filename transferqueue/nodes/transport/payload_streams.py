@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transferqueue._native import Resolved, Store
 
 MAX_PARTS = 64
+MAX_FETCH_NBYTES = 4 << 20
 MIN_CHUNK_NBYTES, MAX_CHUNK_NBYTES = 64 << 10, 64 << 20
 # Shorter stretches are copied together: a message of its own costs about as much as copying this much.
 _ALONE_NBYTES = 128 << 10
@@ -39,7 +40,7 @@ class PayloadStreams:
         self._store = store
 
     def handlers(self) -> Mapping[str, Handler]:
-        return {"payload.describe": self._describe}
+        return {"payload.describe": self._describe, "payload.fetch": self._fetch}
 
     def _describe(self, call: Call) -> list[Any]:
         request = PayloadRequest.of_parts(call.args.get("request"))
@@ -48,6 +49,18 @@ class PayloadStreams:
             return [[name, *_described(resolved, number)] for number, name in enumerate(request.fields)]
         finally:
             resolved.release()
+
+    def _fetch(self, call: Call) -> list[Any]:
+        """The one stream of a small request, as one answer."""
+        request = PayloadRequest.of_parts(call.args.get("request"))
+        parts: list[Any] = []
+        total = 0
+        for header, data in self.open(ticket_of(request, 0, 1, MAX_CHUNK_NBYTES)):
+            total += 0 if data is None else data.size
+            if total > MAX_FETCH_NBYTES:
+                raise ValueError(f"{total} bytes and more are for a stream: one answer has at most {MAX_FETCH_NBYTES}")
+            parts.append([header, b"" if data is None else data.to_pybytes()])
+        return parts
 
     def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
         """Part of a request: first (total bytes of the request, those of the part), then bytes with what they are:
@@ -114,7 +127,7 @@ def resolve(store: Store, request: PayloadRequest) -> Resolved:
     return resolved
 
 
-def _check_blocks(resolved: Any, request: PayloadRequest) -> None:
+def _check_blocks(resolved: Resolved, request: PayloadRequest) -> None:
     seen = set()
     for number in range(len(request.fields)):
         shared = resolved.piece_list_id(number)

@@ -17,7 +17,7 @@ from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.transport.protocol import PayloadRequest
 
 pytestmark = pytest.mark.timeout(60)
-KINDS = ("in_process", "flight")
+KINDS = ("in_process", "flight", "flight_streams")
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +141,9 @@ def test_what_is_not_there_is_gone(there: tuple[Any, Any], store: Store) -> None
 def test_rows_may_have_to_lie_in_their_blocks(there: tuple[Any, Any], store: Store) -> None:
     transport, place = there
     rows = put_rows(store, "p", 10, 1)
-    resolved: Any = store.resolve("p", indexes=rows, fields=["d", "r"])
-    named = hasattr(resolved, "block_id")
-    blocks = np.full(10, resolved.block_id(0) if named else 0, np.int64)
+    resolved = store.resolve("p", indexes=rows, fields=["d", "r"])
+    blocks = np.full(10, resolved.block_id(0), np.int64)
     resolved.release()
-    if not named:
-        pytest.skip("the native core does not name blocks")
     what = PayloadRequest("p", rows, ("d", "r"), blocks)
     check(there, store, what)
     put_rows(store, "p", 2, 7, indexes=rows[3:5])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
-from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, client_of, serving
 from tests.unit.transferqueue.nodes.transport.transports import Room, expected
 from transferqueue._native import Store
 from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
@@ -239,6 +239,22 @@ def test_a_source_that_contradicts_itself_is_refused(store: Store, what: Payload
             transport.pull(at(server.port), what, room_for(store, what), until_s=soon(10))
         with pytest.raises(CorruptSegmentError):
             transport.describe(at(server.port), what)
+
+
+@pytest.mark.parametrize("answer", [None, [], [["x", b""]], [[[16, 8], b""]], [[[16, 16], b""], 5]])
+def test_a_small_answer_that_contradicts_itself_is_refused(store: Store, what: PayloadRequest, answer: Any) -> None:
+    streams = Lying()
+    streams.handlers = lambda: {"payload.fetch": lambda call: answer}  # type: ignore[method-assign]
+    sizes = np.full(2, 8)
+    room = Room(PayloadDescription({"a": FieldDescription((), sizes, sizes)}))
+    with serving(streams=streams) as server, flight() as transport, pytest.raises(CorruptSegmentError):
+        transport.pull(at(server.port), PayloadRequest("p", what.rows[:2], ("a",)), room, until_s=soon(10))
+
+
+def test_a_large_request_is_no_answer(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as server:
+        with pytest.raises(ValueError, match="for a stream"):
+            client_of(server).call("payload.fetch", {"request": what.to_parts()}, until_s=soon(20))
 
 
 def test_hostile_tickets_are_answered_by_errors(store: Store, what: PayloadRequest) -> None:

@@ -17,7 +17,7 @@ from transferqueue._native import DENSE, RAGGED, FieldLayout, Store
 from transferqueue.nodes.envelopes import answer_of_value, read_answer
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Call
-from transferqueue.nodes.transport.flight import FlightTransport, read_description
+from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
 from transferqueue.nodes.transport.protocol import (
     Destination,
@@ -26,6 +26,7 @@ from transferqueue.nodes.transport.protocol import (
     PullReport,
     Transport,
 )
+from transferqueue.nodes.transport.received import read_description
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -68,6 +69,8 @@ def transport_to(kind: str, stores: list[Store], *, chunk_nbytes: int = 64 << 10
     if kind == "in_process":
         yield InProcess(streams, chunk_nbytes), [NodePlace(number, "", 0, "", str(number)) for number in streams]
         return
+    if kind == "flight_streams":
+        options.setdefault("fetch_below", 0)
     servers = []
     transport: Transport = FlightTransport(token=TOKEN, chunk_nbytes=chunk_nbytes, **options)
     try:

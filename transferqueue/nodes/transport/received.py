@@ -1,0 +1,86 @@
+"""What a source sent, checked before it is believed: it came from another machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from transferqueue import _native
+from transferqueue.errors import CorruptSegmentError
+from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.transport.protocol import Destination, FieldDescription, PayloadDescription, PayloadRequest
+
+
+def announced(source: NodePlace, header: Any, into: Destination) -> int:
+    """The bytes that a stream says it will send. CorruptSegmentError: those of the request are not what is expected."""
+    match header:
+        case [int() as total, int() as own] if total == into.nbytes and own >= 0:
+            return own
+    raise CorruptSegmentError(f"{source} announces {str(header)[:80]} where {into.nbytes} bytes are expected")
+
+
+def write_message(source: NodePlace, what: PayloadRequest, into: Destination, header: Any, data: Any) -> int:
+    """Writes what one message has; how many bytes. CorruptSegmentError: bytes that no field has."""
+    at = 0
+    try:
+        data = memoryview(data)
+        for field, start, nbytes in header:
+            if nbytes < 0 or at + nbytes > len(data) or field < 0:
+                raise ValueError("more than the message has")
+            into.write(what.fields[field], start, data[at : at + nbytes])
+            at += nbytes
+    except (TypeError, ValueError, LookupError) as error:
+        raise CorruptSegmentError(f"{source} sent bytes that no field has: {error}") from error
+    return at
+
+
+def write_answer(source: NodePlace, what: PayloadRequest, into: Destination, answer: Any) -> tuple[int, int]:
+    """Writes what `payload.fetch` answered: (bytes, messages). CorruptSegmentError."""
+    match answer:
+        case [[header, _], *parts] if all(type(part) is list and len(part) == 2 for part in parts):
+            expected = announced(source, header, into)
+            written = sum(write_message(source, what, into, each, data) for each, data in parts)
+            if written == expected:
+                return written, len(parts)
+            raise CorruptSegmentError(f"{source} sent {written} of {expected} bytes")
+    raise CorruptSegmentError(f"{source} answered what is no payload")
+
+
+def read_description(answer: Any, what: PayloadRequest) -> PayloadDescription:
+    """What `payload.describe` answered.
+
+    Raises:
+        CorruptSegmentError: it contradicts itself or is about something else.
+    """
+    rows = len(what.rows)
+    fields: dict[str, FieldDescription] = {}
+    for part in answer if type(answer) is list else ():
+        match part:
+            case [str() as name, list() as types, np.ndarray() as which, np.ndarray() as sizes]:
+                if which.dtype == sizes.dtype == np.int64 and len(which) == len(sizes) == rows:
+                    fields[name] = FieldDescription(tuple(_type(each) for each in types), which, sizes)
+                    _check(name, fields[name], rows)
+    if tuple(fields) != what.fields:
+        raise CorruptSegmentError("another node describes other rows or fields than it was asked for")
+    return PayloadDescription(fields)
+
+
+def _type(given: Any) -> tuple[int, bytes, int]:
+    match given:
+        case [int() as kind, bytes() as schema, int() as row_nbytes] if kind in (_native.DENSE, _native.RAGGED):
+            return kind, schema, row_nbytes
+    raise CorruptSegmentError("another node describes a field in a way that this build does not know")
+
+
+def _check(name: str, field: FieldDescription, rows: int) -> None:
+    if not rows:
+        return
+    well = bool(field.types) and field.which.min() >= 0 and field.which.max() < len(field.types)
+    well = well and field.sizes.min() >= 0 and int(field.sizes.max()) * rows < 1 << 62
+    if well:
+        for number, (kind, _, row_nbytes) in enumerate(field.types):
+            dense = kind == _native.DENSE
+            well = well and not (dense and (field.sizes[field.which == number] != row_nbytes).any())
+    if not well:
+        raise CorruptSegmentError(f"another node describes rows of field {name!r} that cannot be")
