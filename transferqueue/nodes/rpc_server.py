@@ -7,6 +7,7 @@ import hmac
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -103,6 +104,8 @@ class RpcServer:
         note_used(self)
         self._server: Any = _start(host, port, token, tls, self._answer, streams)
         self.port: int = self._server.port
+        # The library waits at exit for calls that are being worked on; this runs before that, being the younger one.
+        self._at_exit = weakref.finalize(self, self._stopping.set)
 
     def add_handlers(self, handlers: Mapping[str, Handler]) -> None:
         """More methods, or other handlers of known ones."""

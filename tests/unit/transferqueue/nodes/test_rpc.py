@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -221,3 +223,24 @@ def test_a_server_that_ends_tells_its_handlers() -> None:
         time.sleep(0.3)
     thread.join(20)
     assert answers == [True]
+
+
+EXIT = """
+import threading, time
+from transferqueue.nodes.rpc_client import RpcClient
+from transferqueue.nodes.rpc_server import RpcServer
+begun = threading.Event()
+def wait(call):
+    begun.set()
+    call.stopping.wait(40)
+server = RpcServer("127.0.0.1", 0, token="t", handlers={"wait": wait})
+client = RpcClient("127.0.0.1", server.port, token="t")
+threading.Thread(target=lambda: client.call("wait", {}, until_s=time.monotonic() + 40), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_process_that_forgets_its_server_ends() -> None:
+    began_s = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", EXIT], timeout=50, check=False).returncode == 0
+    assert time.monotonic() - began_s < 30
