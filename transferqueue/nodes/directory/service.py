@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
 
+from transferqueue.errors import TransferTimeoutError
 from transferqueue.nodes.directory.state import DirectoryState
 from transferqueue.nodes.rpc_server import Call
 
@@ -87,11 +88,13 @@ class DirectoryService:
         with self._guard:
             while (home := self._state.home_of(partition)) is None and not self._state.settled(self._clock()):
                 if call.stopping.is_set() or time.monotonic() >= until_s:
-                    break
+                    raise TransferTimeoutError(
+                        f"the directory was started anew and waits for the nodes to say which of them is home of "
+                        f"partition {partition!r}",
+                        missing=partition,
+                    )
                 self._guard.wait(0.1)
-            if home is None and self._state.settled(self._clock()):
-                home = self._state.home_of(partition, create_at)
-            return home
+            return self._state.home_of(partition, create_at) if home is None else home
 
     def _place(self, call: Call) -> int:
         with self._guard:

@@ -69,7 +69,7 @@ def test_errors_of_handlers_are_raised_at_the_caller() -> None:
 
 
 def test_a_slow_call_is_attempted_again_and_run_once() -> None:
-    slow = Counting(1.6)  # longer than a first attempt of the main thread
+    slow = Counting(0.9)  # longer than a first attempt of the main thread
     with serving({"slow": slow}) as server:
         assert client_of(server).call("slow", {}, until_s=None) == 1
     assert len(slow.calls) == 1
@@ -101,10 +101,10 @@ def test_a_cut_network_delays_calls_and_nothing_happens_twice() -> None:
         client = client_of(proxy)
         assert client.call("m", {}, until_s=soon(20)) == 1
         proxy.cut()
-        threading.Timer(2.0, proxy.mend).start()
+        threading.Timer(1.5, proxy.mend).start()
         began_s = time.monotonic()
-        assert client.call("m", {}, until_s=soon(30), attempt_s=0.7) == 2
-        assert time.monotonic() - began_s > 1.9
+        assert client.call("m", {}, until_s=soon(30), attempt_s=0.4) == 2
+        assert time.monotonic() - began_s > 1.0
         assert len({call.request_id for call in done.calls}) == len(done.calls) == 2
 
 
@@ -120,7 +120,7 @@ def test_an_answer_lost_on_the_way_is_given_again() -> None:
 
 
 def test_the_deadline_is_kept_whatever_is_wrong() -> None:
-    with serving({"slow": Counting(3.0)}) as server, Proxy(server.port) as proxy:
+    with serving({"slow": lambda call: call.stopping.wait(20)}) as server, Proxy(server.port) as proxy:
         began_s = time.monotonic()
         with pytest.raises(NodeUnreachableError) as caught:
             client_of(proxy, node="node 7").call("slow", {}, until_s=soon(0.8))

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
-from transferqueue.errors import DataLostError, NodeUnreachableError
+from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError
 from transferqueue.nodes.directory.client import DirectoryClient
 from transferqueue.nodes.directory.service import DirectoryService
 from transferqueue.nodes.node_clients import NodeClients
@@ -89,6 +89,8 @@ def test_a_directory_started_anew_waits_for_the_agents() -> None:
     with directory(port=port, settle_s=1.0):
         assert not client.heartbeat(0, 1)
         client.join("a", "C.n0", HOST, 4000, ordinal=0, incarnation=1, partitions=["q"])
+        with pytest.raises(TransferTimeoutError):
+            client.home_of("p", 0, until_s=soon(0.2))
         back = {"ordinal": 1, "incarnation": 1, "partitions": ["p"]}
         threading.Timer(0.3, client_of(server).join, ("b", "C.n1", HOST, 4001), back).start()
         assert client.home_of("p", 0) == 1, "not made anew at node 0"
