@@ -40,6 +40,7 @@ class Stream(Protocol):
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         """(header, bytes) of each message; both have the buffer protocol, either may be empty. AttemptError."""
+        ...
 
     def cancel(self) -> None:
         """From another thread: whoever waits for the next message gets an AttemptError."""
@@ -50,9 +51,11 @@ class Connection(Protocol):
 
     def call(self, body: bytes, timeout_s: float) -> Any:
         """The answer's bytes (anything with their buffer). AttemptError."""
+        ...
 
     def stream(self, ticket: bytes, timeout_s: float) -> Stream:
         """AttemptError, here or at the first message."""
+        ...
 
     def close(self) -> None:
         """Nobody uses it any more. Idempotent."""
@@ -140,8 +143,8 @@ class _DirectStream:
                 raise AttemptError(FAILED, "the server sent a message of another form")
             column = columns[0]
             data = column.buffers()[1]
-            empty = data is None or not len(column)
-            yield chunk.app_metadata or b"", b"" if empty else data.slice(column.offset, len(column))
+            some = b"" if data is None or not len(column) else data.slice(column.offset, len(column))
+            yield chunk.app_metadata or b"", some
 
     def cancel(self) -> None:
         self._reader.cancel()

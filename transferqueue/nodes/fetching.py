@@ -45,6 +45,7 @@ class Sources(Protocol):
 
     def describe(self, request: Request, until_s: float | None) -> tuple[Request, Described]:
         """What the rows are, and the request that was answered, which may be of another node that has them, too."""
+        ...
 
     def pull(self, request: Request, into: PullPart, until_s: float | None) -> None:
         """Their bytes, all of them."""

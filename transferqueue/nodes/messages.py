@@ -38,12 +38,13 @@ _INT_FIRST, _INT_LAST = -(2**63), 2**64 - 1
 _VERSION = bytes([MESSAGE_VERSION])
 _pack = msgspec.msgpack.Encoder().encode
 _Class = TypeVar("_Class", bound=type)
-_dataclasses: dict[str, type] = {}
+_dataclasses: dict[str, Any] = {}
 
 
 def carried(cls: _Class) -> _Class:
     """Declares a dataclass whose objects may be in messages, by its name; the receiver has to have imported it, too."""
-    if not dataclasses.is_dataclass(cls) or _dataclasses.setdefault(cls.__name__, cls) is not cls:
+    known: Any = cls
+    if not dataclasses.is_dataclass(known) or _dataclasses.setdefault(cls.__name__, cls) is not cls:
         raise TypeError(f"{cls.__name__} is no dataclass, or another one of that name is carried")
     return cls
 
@@ -114,8 +115,9 @@ def _parts(value: Any, depth: int) -> Any:
         return writer(value, depth)
     if isinstance(value, np.generic) and kind is value.dtype.type and value.dtype.kind in _NUMBER_KINDS:
         return _ext(_SCALAR, _pack([value.dtype.str, value.tobytes()]))
-    if _dataclasses.get(kind.__name__) is kind:
-        named = {field.name: _parts(getattr(value, field.name), depth) for field in dataclasses.fields(value)}
+    declared = _dataclasses.get(kind.__name__)
+    if declared is not None and declared is kind:
+        named = {field.name: _parts(getattr(value, field.name), depth) for field in dataclasses.fields(declared)}
         return _ext(_DATACLASS, _pack([kind.__name__, named]))
     torch = sys.modules.get("torch")  # a tensor is there only if it is
     if torch is not None and kind is torch.Tensor:

@@ -54,9 +54,11 @@ class StreamSource(Protocol):
 
     def handlers(self) -> Mapping[str, Handler]:
         """Calls that belong to the streams; they change nothing."""
+        ...
 
     def open(self, ticket: bytes) -> Iterator[tuple[bytes, Any]]:
         """The stream of a ticket: (header, buffer of bytes or None) one after another. Errors of ours travel."""
+        ...
 
 
 class RpcServer:

@@ -88,6 +88,7 @@ class Destination(Protocol):
     @property
     def nbytes(self) -> int:
         """What it waits for, all fields together."""
+        ...
 
     def write(self, field: str, offset: int, data: Any) -> None:
         """Copies `data` (buffer protocol) to bytes `offset` and on of the field. The same bytes may be written again.
@@ -123,6 +124,7 @@ class Transport(Protocol):
             NodeUnreachableError: no answer until `until_s` (monotonic). DataLostError: the node is known to be lost.
             CorruptSegmentError: an answer that contradicts itself.
         """
+        ...
 
     def pull(
         self, source: NodePlace, what: PayloadRequest, into: Destination, *, until_s: float | None = None
@@ -130,6 +132,7 @@ class Transport(Protocol):
         """The bytes, each copied once from where the network left it. When it returns everything is written, when it
         raises some is; nothing is written afterwards. Raises as `describe`.
         """
+        ...
 
     def close(self) -> None:
         """Ends connections that are not in use; later calls make new ones."""

@@ -132,10 +132,12 @@ def test_forged_messages_are_refused(forged: bytes) -> None:
         messages.decode(forged)
 
 
-def test_a_message_cannot_expand_without_bound() -> None:
-    run = messages._ext(messages._INT64, messages._pack([1 << 24, messages.encode_int64(np.zeros(1 << 24, np.int64))]))
+def test_a_message_cannot_expand_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_MAX_EXPANDED", 2000)
+    run = np.arange(1000)
+    assert len(there_and_back([run, run])) == 2
     with pytest.raises(errors.CorruptSegmentError, match="longer than messages hold"):
-        messages.decode(messages._VERSION + messages._pack([run, run, run]))
+        there_and_back([run, run, run])
 
 
 def test_another_version_is_named() -> None:
