@@ -39,7 +39,7 @@ class RpcClient:
     ) -> None:
         self.endpoint = Endpoint(host, port, token, tls)
         self.node = node or f"the node at {endpoint_text(host, port)}"
-        self._caller = f"pid {os.getpid()} on {socket.gethostname()}"
+        self._machine = socket.gethostname()
         self._guard = threading.Lock()
         self._connection: Connection | None = None
         self._pid = os.getpid()
@@ -72,7 +72,7 @@ class RpcClient:
             what the handler raised. NodeUnreachableError: no answer until the deadline. NodeAccessError: refused.
             TypeError, ValueError: values that no message carries.
         """
-        request = Request(method, dict(args), request_id or uuid.uuid4().bytes, None, self._caller)
+        request = Request(method, dict(args), request_id or uuid.uuid4().bytes, None, self._caller())
         attempts = _Attempts(attempt_s)
         while True:
             left_s = None if until_s is None else until_s - time.monotonic()
@@ -114,6 +114,9 @@ class RpcClient:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _caller(self) -> str:
+        return f"pid {os.getpid()} on {self._machine}"
 
     def _connected(self) -> Connection:
         if self._pid != os.getpid():  # forked: the lock may have been held, and the connection is the parent's

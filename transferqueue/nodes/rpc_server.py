@@ -17,7 +17,7 @@ from transferqueue.logs import get_logger
 from transferqueue.nodes.call_record import CallRecord
 from transferqueue.nodes.connection import CALL
 from transferqueue.nodes.envelopes import RUNNING, Request, answer_of_error, answer_of_value
-from transferqueue.nodes.flight_library import flight, keep_for_ever, note_used
+from transferqueue.nodes.flight_library import flight, is_broken_by_fork, keep_for_ever, note_used
 from transferqueue.nodes.place import endpoint_text
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.printable import printable
@@ -79,6 +79,7 @@ class RpcServer:
 
     Raises:
         OSError: the address cannot be bound.
+        RuntimeError: this process was forked from one that has connections to nodes; start a new program instead.
     """
 
     def __init__(
@@ -93,6 +94,11 @@ class RpcServer:
     ) -> None:
         if not token:
             raise ValueError("a server between nodes needs a token")
+        if is_broken_by_fork():
+            raise RuntimeError(
+                "this process was forked from one that has connections to other nodes, and gRPC does not survive that: "
+                "start the server in a program of its own (multiprocessing: the spawn method)"
+            )
         self.host = host
         self._handlers = dict(handlers)
         self._streams = streams

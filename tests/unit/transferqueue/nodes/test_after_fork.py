@@ -57,6 +57,8 @@ def test_children_call_with_clients_that_were_in_use() -> None:
             for thread in threads:
                 thread.join()
             assert answers == [(parent, {})] * 3
+            with pytest.raises(RuntimeError, match="forked"), serving():
+                pass
             assert exit_status(fork(grandchild)) == 0
 
         def grandchild() -> None:
