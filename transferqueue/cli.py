@@ -20,12 +20,13 @@ from transferqueue import logs
 from transferqueue.config import format_size, read_environment
 from transferqueue.errors import CorruptSegmentError, PartitionNotFoundError, TransferQueueError
 from transferqueue.metrics.endpoint import read_address
+from transferqueue.nodes.local_sessions import local_sessions, part_here
 from transferqueue.partition_limits import PartitionLimits
 from transferqueue.printable import printable
 from transferqueue.session_stats import MEANINGS
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.cleaning import clean, own_sessions
-from transferqueue.storage.names import new_session_name
+from transferqueue.storage.names import SessionPaths, new_session_name
 from transferqueue.storage.session_dir import is_in_use, read_description
 from transferqueue.text_table import counted, show_table
 
@@ -61,13 +62,34 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="run a stand-alone storage service until SIGTERM or Ctrl-C")
     serve.add_argument("--session", help="name to serve; created when it does not exist (default: a new one)")
-    serve.add_argument("--size", help="payload size, for instance 4GiB")
-    serve.add_argument("--dir", help="directory for a file-backed store instead of /dev/shm")
-    serve.add_argument("--populate", help="memory to touch ahead of use, for instance 1GiB")
     serve.add_argument("--empty", action="store_true", help="do not take over rows of a dead session of that name")
-    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
-    serve.add_argument("--log-level", default="INFO", help="of the service's log on stderr (default: %(default)s)")
+    _add_storage_arguments(serve)
     serve.set_defaults(run=_serve)
+
+    node = commands.add_parser(
+        "node",
+        help="make this machine a node of a session that spans several, without Ray; until SIGTERM or Ctrl-C",
+        description="The head starts the session and ends it on all nodes; the others join it and leave it. In a Ray "
+        "cluster init() does all this by itself.",
+    )
+    role = node.add_mutually_exclusive_group(required=True)
+    role.add_argument("--head", metavar="SESSION", help="start the session of that name")
+    role.add_argument("--join", metavar="HOST:PORT", help="join the session whose head is there")
+    node.add_argument(
+        "--token-file", required=True, help="whoever has its content may join; the head makes it where there is none"
+    )
+    node.add_argument(
+        "--host", help="this machine's address for the others (default: 127.0.0.1; joining: the one towards the head)"
+    )
+    node.add_argument("--port", help="TCP port, or a range FIRST-LAST (default: any free one)")
+    node.add_argument("--name", help="of the node, the same when it is started again (default: the machine's name)")
+    _add_storage_arguments(node)
+    node.set_defaults(run=_node)
+
+    nodes = commands.add_parser("nodes", help="the nodes of a session, where they are and what they hold")
+    nodes.add_argument("--session", help=_WHICH)
+    nodes.add_argument("--json", action="store_true", help="for programs")
+    nodes.set_defaults(run=_nodes)
 
     commands.add_parser("ls", help="sessions of this user on this machine").set_defaults(run=_list)
 
@@ -148,9 +170,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    from transferqueue.session import init
+def _add_storage_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", help="payload size, for instance 4GiB")
+    parser.add_argument("--dir", help="directory for a file-backed store instead of /dev/shm")
+    parser.add_argument("--populate", help="memory to touch ahead of use, for instance 1GiB")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
+    parser.add_argument("--log-level", default="INFO", help="of the service's log on stderr (default: %(default)s)")
 
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {"logging.level": arguments.log_level}
     for name, key in (("size", "storage.size"), ("dir", "storage.dir"), ("populate", "storage.populate")):
         if getattr(arguments, name) is not None:
@@ -160,7 +188,13 @@ def _serve(arguments: argparse.Namespace) -> int:
         if not equals:
             raise ValueError(f"--set takes KEY=VALUE, not {entry!r}")
         overrides[key] = value
+    return overrides
 
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from transferqueue.session import init
+
+    overrides = _overrides(arguments)
     asked_to_stop = threading.Event()
     # Before the session exists: a signal that comes while it is made must not leave it behind.
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -186,6 +220,24 @@ def _serve(arguments: argparse.Namespace) -> int:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     return 0
+
+
+def _node(arguments: argparse.Namespace) -> int:
+    from transferqueue.node_service.program import NodeOptions, run_head, run_joined
+
+    overrides = _overrides(arguments)
+    if arguments.port is not None:
+        overrides["cluster.port"] = arguments.port
+    options = NodeOptions(arguments.token_file, arguments.host, arguments.name, overrides)
+    if arguments.head is not None:
+        return run_head(arguments.head, options)
+    return run_joined(arguments.join, options)
+
+
+def _nodes(arguments: argparse.Namespace) -> int:
+    from transferqueue.node_service.node_listing import print_nodes
+
+    return print_nodes(arguments.session or read_environment()[0], as_json=arguments.json)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -218,6 +270,8 @@ def _only_session(name: str | None) -> Attachment:
             found = ", ".join(names) or "none"
             raise ValueError(f"say which session with --session; there are: {found}")
         name = names[0]
+    elif not os.path.isdir(SessionPaths.of(name).directory) and (part := part_here(local_sessions(name))) is not None:
+        name = part.paths.name
     return attach(name, observer=True)
 
 

@@ -14,6 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from transferqueue.cluster_config import ClusterConfig, as_chunk_bytes
+from transferqueue.config_values import READ_MODES as READ_MODES
+from transferqueue.config_values import (
+    as_anything,
+    as_count,
+    as_directory,
+    as_flag,
+    as_host,
+    as_log_level,
+    as_optional_flag,
+    as_optional_port,
+    as_optional_size,
+    as_read_mode,
+    as_seconds,
+    as_share,
+    as_storage_size,
+    config_key,
+)
 from transferqueue.partition_limits import check_rules, check_setting
 from transferqueue.sizes import format_size as format_size
 from transferqueue.sizes import parse_size as parse_size
@@ -22,124 +40,23 @@ ENVIRONMENT_PREFIX = "TRANSFERQUEUE_"
 # Names with the same prefix that are not configuration keys.
 SESSION_VARIABLE = "TRANSFERQUEUE_SESSION"
 
-READ_MODES = ("cow", "shared", "copy")
-
-
-def _storage_size(value: Any, name: str) -> int:
-    nbytes = parse_size(value, name)
-    if nbytes < 1 << 20:
-        raise ValueError(f"{name} is {format_size(nbytes)}; the smallest store is 1 MiB")
-    return nbytes
-
-
-def _optional_size(value: Any, name: str) -> int | None:
-    return None if value is None or value in ("", "auto") else parse_size(value, name)
-
-
-def _directory(value: Any, name: str) -> str | None:
-    if value is None or value == "":
-        return None
-    path: str = os.path.abspath(os.path.expanduser(os.fspath(value)))
-    if not os.path.isdir(path):
-        raise ValueError(f"{name}: {path!r} is not a directory")
-    return path
-
-
-def _flag(value: Any, name: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text in ("1", "true", "yes", "on"):
-        return True
-    if text in ("0", "false", "no", "off"):
-        return False
-    raise ValueError(f"{name} must be true or false, not {value!r}")
-
-
-def _seconds(value: Any, name: str) -> float | None:
-    """Seconds; None (or the text "none") for no limit."""
-    if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null", "inf")):
-        return None
-    seconds = float(value)
-    if not seconds >= 0:
-        raise ValueError(f"{name} must be seconds >= 0, or None for no limit; not {value!r}")
-    return None if seconds == float("inf") else seconds
-
-
-def _count(value: Any, name: str) -> int:
-    try:
-        count = int(str(value))
-    except ValueError:
-        count = -1
-    if isinstance(value, bool) or count < 0:
-        raise ValueError(f"{name} must be a whole number, 0 or more, not {value!r}")
-    return count
-
-
-def _share(value: Any, name: str) -> float:
-    try:
-        share = float(value)
-    except (TypeError, ValueError):
-        share = -1.0
-    if isinstance(value, bool) or not 0 <= share <= 0.75:
-        raise ValueError(f"{name} must be a share from 0 to 0.75, not {value!r}")
-    return share
-
-
-def _optional_flag(value: Any, name: str) -> bool | None:
-    return None if value is None or value in ("", "auto") else _flag(value, name)
-
-
-def _optional_port(value: Any, name: str) -> int | None:
-    if value is None or value == "":
-        return None
-    port = _count(value, name)
-    if port > 65535:
-        raise ValueError(f"{name} must be a TCP port, 0 to 65535, not {value!r}")
-    return port
-
-
-def _host(value: Any, name: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be an address or a host name such as '127.0.0.1' or '::1', not {value!r}")
-    return value.strip().removeprefix("[").removesuffix("]")
-
-
-def _read_mode(value: Any, name: str) -> str:
-    if value not in READ_MODES:
-        raise ValueError(f"{name} must be one of {', '.join(READ_MODES)}; not {value!r}")
-    return str(value)
-
-
-def _log_level(value: Any, name: str) -> str:
-    text = str(value).upper()
-    if text not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-        raise ValueError(f"{name} must be DEBUG, INFO, WARNING, ERROR or CRITICAL; not {value!r}")
-    return text
-
-
-def _anything(value: Any, name: str) -> Any:
-    return value
-
-
-def _key(parse: Callable[[Any, str], Any], default: Any, meaning: str, *, of_process: bool = False) -> Any:
-    return field(default=default, metadata={"parse": parse, "meaning": meaning, "of_process": of_process})
-
 
 @dataclass(frozen=True)
 class StorageConfig:
     """The session's memory. `Config` says what its keys mean."""
 
-    size: int = _key(_storage_size, 2 << 30, "payload that the session may hold")
-    dir: str | None = _key(
-        _directory, None, "directory for a file-backed payload segment; none: shared memory. Metadata stays there"
+    size: int = config_key(as_storage_size, 2 << 30, "payload that the session may hold, on each node that it spans")
+    dir: str | None = config_key(
+        as_directory, None, "directory for a file-backed payload segment; none: shared memory. Metadata stays there"
     )
-    index_size: int | None = _key(
-        _optional_size, None, "metadata index, reserved at once; none: a sixteenth of storage.size, 16 to 256 MiB"
+    index_size: int | None = config_key(
+        as_optional_size, None, "metadata index, reserved at once; none: a sixteenth of storage.size, 16 to 256 MiB"
     )
-    populate: int = _key(parse_size, 0, "what the service backs and touches ahead of use, as first touches are slow")
-    huge_pages: bool = _key(
-        _flag, True, "the service turns memory that is in use into huge pages where the kernel has some"
+    populate: int = config_key(
+        parse_size, 0, "what the service backs and touches ahead of use, as first touches are slow"
+    )
+    huge_pages: bool = config_key(
+        as_flag, True, "the service turns memory that is in use into huge pages where the kernel has some"
     )
 
 
@@ -147,19 +64,19 @@ class StorageConfig:
 class SpillConfig:
     """Where blocks go when memory is short. `Config` says what its keys mean."""
 
-    dir: str | None = _key(
-        _directory,
+    dir: str | None = config_key(
+        as_directory,
         None,
         "directory on a disk for a spill file, to which the blocks that were used longest ago move when memory is "
         "short, and from which gets map them; none: nothing spills",
     )
-    size: int | None = _key(
-        _optional_size,
+    size: int | None = config_key(
+        as_optional_size,
         None,
         "what the spill file may grow to; none: four times storage.size, at most three quarters of what is free there",
     )
-    keep_free: int | None = _key(
-        _optional_size,
+    keep_free: int | None = config_key(
+        as_optional_size,
         None,
         "memory that the service keeps free by moving blocks ahead of need, so that puts seldom wait for a disk; none: "
         "a sixteenth of storage.size; 0: blocks move only when a put finds no room",
@@ -170,14 +87,14 @@ class SpillConfig:
 class ReadConfig:
     """How gets hand out tensors. `Config` says what its keys mean."""
 
-    mode: str = _key(
-        _read_mode,
+    mode: str = config_key(
+        as_read_mode,
         "cow",
         "what gets hand out: 'cow', views that are private when written to; 'shared', read-only views, writing to them "
         "kills the process; 'copy', private memory",
         of_process=True,
     )
-    copy_below: int = _key(
+    copy_below: int = config_key(
         parse_size, 64 << 10, "fields smaller than this in a batch are copied rather than viewed", of_process=True
     )
 
@@ -186,7 +103,9 @@ class ReadConfig:
 class PutConfig:
     """`Config` says what its keys mean."""
 
-    timeout_s: float | None = _key(_seconds, 60.0, "seconds that a put waits for room; none: for ever", of_process=True)
+    timeout_s: float | None = config_key(
+        as_seconds, 60.0, "seconds that a put waits for room; none: for ever", of_process=True
+    )
 
 
 def _limit(name: str) -> Callable[[Any, str], Any]:
@@ -200,27 +119,29 @@ _max_bytes = _limit("max_bytes")
 class LimitsConfig:
     """What every partition may hold. `Config` says what its keys mean."""
 
-    max_bytes: int | None = _key(_max_bytes, None, "payload that the rows of a partition may name; none: no limit")
-    max_unconsumed_rows: int | None = _key(
+    max_bytes: int | None = config_key(
+        _max_bytes, None, "payload that the rows of a partition may name; none: no limit"
+    )
+    max_unconsumed_rows: int | None = config_key(
         _limit("max_unconsumed_rows"), None, "rows of a partition that may wait to be consumed; none: no limit"
     )
-    max_version_lag: int | None = _key(
+    max_version_lag: int | None = config_key(
         _limit("max_version_lag"),
         None,
         "by how much the tag weight_version of a row that waits to be consumed may be below the newest of its "
         "partition; "
         "none: no limit",
     )
-    consumers: tuple[str, ...] = _key(
+    consumers: tuple[str, ...] = config_key(
         _limit("consumers"), (), "a row waits until all these tasks consumed it; (): until any task did"
     )
-    when_exceeded: str = _key(
+    when_exceeded: str = config_key(
         _limit("when_exceeded"),
         "wait",
         "a put that exceeds a limit: 'wait', for room up to its timeout; 'shed', the oldest rows that nobody was given "
         "make room; 'raise', LimitExceededError",
     )
-    partitions: Any = _key(  # noqa: RUF009  (a field, made by _key)
+    partitions: Any = config_key(  # noqa: RUF009  (a field, made by config_key)
         check_rules, None, 'settings by name or pattern, as {"train*": {"max_bytes": "1GiB"}}; the most specific counts'
     )
 
@@ -238,15 +159,15 @@ class LimitsConfig:
 class ServiceConfig:
     """`Config` says what its keys mean."""
 
-    coalesce_after: int = _key(
-        _count,
+    coalesce_after: int = config_key(
+        as_count,
         4,
         "rows that a process gathered so often by the same read (1 MiB and more) become one block in the background, "
         "after which reads of them are views, unless that leaves more than a quarter unused; 0: only in coalesce()",
         of_process=True,
     )
-    compact_below: float = _key(
-        _share,
+    compact_below: float = config_key(
+        as_share,
         0.25,
         "blocks of which rows name less than this share are emptied in the background; at most 0.75; 0: none. A put "
         "that finds no room does so in any case",
@@ -258,14 +179,14 @@ class ServiceConfig:
 class MetricsConfig:
     """`Config` says what its keys mean."""
 
-    enabled: bool | None = _key(
-        _optional_flag, None, "whether the service serves Prometheus metrics over HTTP; none: if metrics.port is set"
+    enabled: bool | None = config_key(
+        as_optional_flag, None, "whether the service serves Prometheus metrics over HTTP; none: if metrics.port is set"
     )
-    port: int | None = _key(
-        _optional_port, None, "TCP port of the metrics; 0 (or none, with metrics.enabled): one that is free"
+    port: int | None = config_key(
+        as_optional_port, None, "TCP port of the metrics; 0 (or none, with metrics.enabled): one that is free"
     )
-    host: str = _key(
-        _host,
+    host: str = config_key(
+        as_host,
         "127.0.0.1",
         "address that the metrics listen on, IPv4 or IPv6; '0.0.0.0' or '::' lets other machines read them",
     )
@@ -280,13 +201,13 @@ class MetricsConfig:
 class ControllerConfig:
     """`Config` says what its keys mean."""
 
-    sampler: Any = _key(  # noqa: RUF009  (a field, made by _key)
-        _anything,
+    sampler: Any = config_key(  # noqa: RUF009  (a field, made by config_key)
+        as_anything,
         "SequentialSampler",
         "who chooses the rows that a fetch gets: a BaseSampler class, an instance, or the name of a built-in",
     )
-    polling_mode: bool = _key(
-        _flag, False, "a fetch that finds too few rows returns empty metadata at once instead of waiting"
+    polling_mode: bool = config_key(
+        as_flag, False, "a fetch that finds too few rows returns empty metadata at once instead of waiting"
     )
 
 
@@ -294,7 +215,7 @@ class ControllerConfig:
 class LoggingConfig:
     """`Config` says what its keys mean."""
 
-    level: str = _key(_log_level, "WARNING", "level of the package's loggers", of_process=True)
+    level: str = config_key(as_log_level, "WARNING", "level of the package's loggers", of_process=True)
 
 
 @dataclass(frozen=True)
@@ -312,9 +233,10 @@ class Config:
     service: ServiceConfig = field(default_factory=ServiceConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
-    allow_pickle: bool | None = _key(
-        _optional_flag,
+    allow_pickle: bool | None = config_key(
+        as_optional_flag,
         None,
         "whether values that only pickle keeps are unpickled, which runs code of whoever wrote them; none: those that "
         "processes of this user put into the session on this machine, but none from a file; true: from checkpoints, "
@@ -442,7 +364,13 @@ def value_text(key: str, value: Any) -> str:
     """A value of `key` for people: ``'cow'``, ``2.0 GiB``, ``none``."""
     if value is None:
         return "none"
-    sized = _leaves()[key].metadata["parse"] in (parse_size, _storage_size, _optional_size, _max_bytes)
+    sized = _leaves()[key].metadata["parse"] in (
+        parse_size,
+        as_storage_size,
+        as_optional_size,
+        as_chunk_bytes,
+        _max_bytes,
+    )
     return format_size(value) if sized and isinstance(value, int) else repr(value)
 
 
@@ -481,6 +409,7 @@ def build_config(given: Mapping[str, Any], base: Config | None = None) -> Config
         service=group(ServiceConfig, "service."),
         metrics=group(MetricsConfig, "metrics."),
         controller=group(ControllerConfig, "controller."),
+        cluster=group(ClusterConfig, "cluster."),
         logging=group(LoggingConfig, "logging."),
         allow_pickle=values["allow_pickle"],
     )

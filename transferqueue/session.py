@@ -12,8 +12,8 @@ import os
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from multiprocessing import util as multiprocessing_util
 from typing import TYPE_CHECKING, Any, overload
 
@@ -25,13 +25,13 @@ from transferqueue.config import (
     explicit_values,
     process_keys,
     read_environment,
-    values_not_taken,
 )
 from transferqueue.config_sources import Given
 from transferqueue.errors import ClosedError, SessionNotFoundError
 from transferqueue.lease_report import LeaseStats, list_leases
-from transferqueue.samplers.registry import describe_sampler
+from transferqueue.node_service.node_report import NodeStats, end_nodes, list_nodes
 from transferqueue.service import StorageService
+from transferqueue.session_notes import named_by_the_environment, warn_of_ignored
 from transferqueue.storage.attachment import MADE_WITHIN_S, Attachment
 from transferqueue.storage.attachment import attach as attach_to
 from transferqueue.storage.cleaning import remove_dead_sessions
@@ -45,7 +45,6 @@ from transferqueue.waiting import deadline, is_over
 if TYPE_CHECKING:
     from transferqueue.client import TransferQueueClient
 
-_log = logs.get_logger("session")
 _MAX_TRIES = 50
 _APPEARS_LOOK_S = 0.05  # one look costs some system calls
 
@@ -54,7 +53,7 @@ class Session:
     """One process's hold on a session. Made by `init` and `attach`; usable as a context manager that closes.
 
     Attributes:
-        name: unique among this user's sessions on this machine.
+        name: unique among this user's sessions on this machine; the same on all nodes that it spans.
         config: the session's configuration with this process's own choices.
         creator: whether closing it here ends it for everybody.
         config_sources: dotted key -> where its value comes from: ``default``, ``init argument``, ...
@@ -63,7 +62,7 @@ class Session:
     def __init__(
         self, attachment: Attachment, config: Config, *, creator: bool, sources: Mapping[str, str] | None = None
     ) -> None:
-        self.name = attachment.paths.name
+        self.name = attachment.session_name
         self.config = config
         self.creator = creator
         self.config_sources = dict(sources or {})
@@ -88,6 +87,10 @@ class Session:
                 self._client = TransferQueueClient(self.attachment, self.config, self.service)
             return self._client
 
+    def is_called(self, name: str) -> bool:
+        """Whether `name` means this session: its own, or the one that its part on this node has."""
+        return name in (self.name, self.attachment.paths.name)
+
     @property
     def closed(self) -> bool:
         """Whether this process closed it."""
@@ -103,6 +106,16 @@ class Session:
             ClosedError: the session was closed in this process. SessionNotFoundError: it has ended.
         """
         return list_leases(self.attachment.store, partition_id)
+
+    def nodes(self) -> list[NodeStats]:
+        """The nodes that the session spans, lost ones included, by ordinal; none for a session of one machine.
+
+        Raises:
+            ClosedError: the session was closed in this process. NodeUnreachableError: the directory does not answer.
+        """
+        if self.closed:
+            raise closed_error(self.name)
+        return list_nodes(self.attachment)
 
     def close(self) -> None:
         """Lets go of the session; by its creator, ends it for everybody: calls of others raise SessionNotFoundError
@@ -124,6 +137,8 @@ class Session:
             finally:
                 if end:
                     _withdraw(self.name)
+                    if self.attachment.cluster is not None:
+                        end_nodes(self.attachment)
                     self.attachment.end()
                 else:
                     self.attachment.detach()
@@ -207,11 +222,11 @@ def init(
     with _process.guard:
         current = _process.live_session()
         if current is not None:
-            if session is not None and session != current.name:
+            if session is not None and not current.is_called(session):
                 raise ValueError(
                     f"this process is in session {current.name!r}; close it before init(session={session!r})"
                 )
-            _warn_of_ignored(current, explicit)
+            warn_of_ignored(current.name, current.config, current.attachment.description.sampler, explicit)
             return current
         _leave_ended_session()
         name = session or read_environment()[0]
@@ -219,12 +234,12 @@ def init(
         if session is not None:
             made = _open_named(session, given, adopt=adopt)
         elif name is not None:
-            with _named_by_the_environment():
+            with named_by_the_environment():
                 made = _join(name, given)
         else:
             made = _open_cluster_session(given) if cluster.ray_is_running() else _create(new_session_name(), given)
         _take_over(made)
-        _warn_of_ignored(made, explicit)
+        warn_of_ignored(made.name, made.config, made.attachment.description.sampler, explicit)
         return made
 
 
@@ -258,7 +273,7 @@ def _attach_now(name: str, made_within_s: float) -> Session:
     with _process.guard:
         current = _process.live_session()
         if current is not None:
-            if current.name != name:
+            if not current.is_called(name):
                 raise SessionNotFoundError(
                     f"session {name!r} was asked for, but this process is attached to session {current.name!r}; a "
                     "process has one session at a time: close that one first, or use metadata of it",
@@ -294,22 +309,9 @@ def current_session() -> Session:
                 else "first"
             )
             raise SessionNotFoundError(f"this process has no session yet: call transferqueue.init() {where}")
-        with _named_by_the_environment() if named else nullcontext():
+        with named_by_the_environment() if named else nullcontext():
             joined = attach(name)
         return joined
-
-
-@contextmanager
-def _named_by_the_environment() -> Iterator[None]:
-    """Says where the name of a session came from that nobody in this process has written."""
-    try:
-        yield
-    except SessionNotFoundError as error:
-        raise SessionNotFoundError(
-            f"{error}. {SESSION_VARIABLE} in this process's environment names it, as a parent that made it left it, or "
-            "this process itself before it executed another program: unset it to start a session of your own",
-            session=error.session,
-        ) from None
 
 
 def live_session() -> Session | None:
@@ -346,7 +348,7 @@ def _take_over(session: Session) -> Session:
         if session.creator:
             session.service.start()
         if cluster.ray_is_running():
-            ensure_janitor(session.name)
+            ensure_janitor(session.attachment.paths.name)
     except BaseException:
         session._leave(end=session.creator)
         raise
@@ -355,26 +357,6 @@ def _take_over(session: Session) -> Session:
     _process.session = session
     _process.closed_name = None
     return session
-
-
-def _warn_of_ignored(session: Session, explicit: Mapping[str, Any]) -> None:
-    """Says which of the values that an `init` was given do not hold in the session that it returned."""
-    ignored = values_not_taken(explicit, session.config)
-    if "controller.sampler" in explicit:
-        ignored |= _sampler_not_taken(session, explicit["controller.sampler"])
-    if ignored:
-        listed = "; ".join(f"{key} is {values}" for key, values in ignored.items())
-        _log.warning("session %r exists and stays as it was configured: %s", session.name, listed)
-
-
-def _sampler_not_taken(session: Session, wanted: Any) -> dict[str, str]:
-    if not isinstance(wanted, str) and session.config.controller.sampler is wanted:
-        return {}  # this process made the session with it
-    asked, actual = describe_sampler(wanted), session.attachment.description.sampler
-    if asked == actual:
-        return {}
-    asked_name, actual_name = (described.get("name") or described.get("class") for described in (asked, actual))
-    return {"controller.sampler": f"{actual_name} (asked for: {asked_name})"}
 
 
 def _leave_ended_session() -> None:
@@ -401,13 +383,14 @@ def _create(name: str, given: Given) -> Session:
 
 def _try_create(name: str, given: Given) -> Session | None:
     config = build_config(given.values)
+    cluster.spans_nodes(config)  # refuses what cannot be
     sources = given.of_creator()
     attachment = create_session(name, config, sources)
     return None if attachment is None else Session(attachment, config, creator=True, sources=sources)
 
 
 def _join(name: str, given: Given, made_within_s: float = MADE_WITHIN_S) -> Session:
-    attachment = attach_to(name, made_within_s=made_within_s)
+    attachment = attach_to(cluster.session_here(name, made_within_s), made_within_s=made_within_s)
     own = set(process_keys())
     try:
         base = build_config(attachment.description.config)
@@ -423,6 +406,11 @@ def _join(name: str, given: Given, made_within_s: float = MADE_WITHIN_S) -> Sess
 def _open_named(name: str, given: Given, *, adopt: bool) -> Session:
     """Joins the session of that name, takes it over when its processes are all dead, creates it when there is none."""
     paths = SessionPaths.of(name)
+    if not os.path.isdir(paths.directory):
+        if cluster.spans_nodes(build_config(given.values)):
+            return _open_spanning(name, given, adopt=adopt)
+        if (here := cluster.session_here(name, MADE_WITHIN_S)) != name:
+            return _join(here, given)
     for _ in range(_MAX_TRIES):
         if not adopt:
             remove_if_dead(paths)
@@ -445,17 +433,33 @@ def _open_named(name: str, given: Given, *, adopt: bool) -> Session:
     return _create(name, given)
 
 
+def _open_spanning(name: str, given: Given, *, adopt: bool) -> Session:
+    """Joins the session of that name that spans the nodes of the Ray cluster, or starts it."""
+    creator = cluster.open_cluster(name, given, adopt=adopt)
+    session = _join(name, given)
+    session.creator = creator
+    return session
+
+
 def _open_cluster_session(given: Given) -> Session:
-    """Joins the session registered for this node, or creates and registers one."""
+    """Joins the session registered for this node or for all, or creates and registers one."""
+    spans = cluster.spans_nodes(build_config(given.values))
     for _ in range(_MAX_TRIES):
         registered = cluster.find_session()
         if registered is not None:
             try:
                 return _join(registered, given)
             except SessionNotFoundError:
+                if cluster.is_running(registered):
+                    raise  # on other nodes than this one
                 cluster.forget_session(registered)
-        session = _create(new_session_name(), given)
-        if cluster.register_session(session.name) == session.name:
+        if spans:
+            session = _open_spanning(new_session_name(), given, adopt=True)
+            stands = cluster.register_cluster_session(session.name)
+        else:
+            session = _create(new_session_name(), given)
+            stands = cluster.register_session(session.name)
+        if stands == session.name:
             return session
         session.close()  # somebody else was quicker
     raise SessionNotFoundError("the Ray cluster's session changes faster than this process can join it; try again")

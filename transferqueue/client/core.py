@@ -51,8 +51,8 @@ class ClientCore:
 
     @property
     def session(self) -> str:
-        """Name of the session."""
-        return self._attachment.paths.name
+        """Name of the session: the same on all nodes that it spans."""
+        return self._attachment.session_name
 
     @property
     def closed(self) -> bool:

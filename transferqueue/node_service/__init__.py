@@ -1,1 +1,1 @@
-"""What a node does for the others of its cluster: calls of partitions whose home it is, and payload that it keeps."""
+"""What a node of a session that spans several does for the others, and the process that does it."""

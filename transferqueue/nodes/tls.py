@@ -44,7 +44,7 @@ def _read(path: str, what: str) -> bytes:
     with open(path, "rb") as file:
         content = file.read(1 << 20)
     if b"-----BEGIN" not in content:
-        raise ValueError(f"cluster.tls.{what}: {path!r} is no PEM file")
+        raise ValueError(f"cluster.tls_{what}: {path!r} is no PEM file")
     return content
 
 
@@ -53,6 +53,6 @@ def _read_key(path: str) -> bytes:
     found = os.stat(path)
     if found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o077:
         raise UntrustedFileError(
-            f"cluster.tls.key: {path!r} can be read by others than this user: chmod 600 it", path=path, uid=found.st_uid
+            f"cluster.tls_key: {path!r} can be read by others than this user: chmod 600 it", path=path, uid=found.st_uid
         )
     return content

@@ -20,6 +20,7 @@ from typing import Any
 from transferqueue import _native
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, SessionNotFoundError
 from transferqueue.logs import get_logger
+from transferqueue.nodes.cluster_file import ClusterFile, read_cluster_file
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.segments import open_segments
 from transferqueue.storage.session_dir import (
@@ -51,6 +52,8 @@ class Attachment:
         paths: the session's names.
         description: what its creator wrote.
         store: the native store; safe from many threads.
+        cluster: what makes this session one node's part of a larger one, as it stood when we attached; None: it is no
+            such part. Endpoints move: `cluster_now`.
     """
 
     def __init__(
@@ -65,15 +68,27 @@ class Attachment:
         self.paths = paths
         self.description = description
         self.store = store
+        self.cluster = read_cluster_file(paths)
         self._lock: SessionLock | None = lock
         self._observer = observer
         self._guard = threading.Lock()
         _attached.add(self)
 
     @property
+    def session_name(self) -> str:
+        """What users call the session: the cluster's name where this is one node's part, else its own."""
+        return self.paths.name if self.cluster is None else self.cluster.cluster
+
+    @property
     def closed(self) -> bool:
         """Whether this process let go of the session."""
         return self._lock is None
+
+    def cluster_now(self) -> ClusterFile | None:
+        """`cluster` as it stands now; the last that was seen while it cannot be read, as when the session ended."""
+        with contextlib.suppress(OSError):
+            self.cluster = read_cluster_file(self.paths) or self.cluster
+        return self.cluster
 
     def detach(self) -> None:
         """Lets go; the last process out removes the session (an observer never does). Idempotent; views stay valid."""

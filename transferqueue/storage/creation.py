@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from transferqueue import _native
 from transferqueue.config import Config, format_size, process_keys
@@ -135,11 +135,19 @@ def warn_about_overcommit() -> None:
 
 
 def create_session(
-    name: str, config: Config, sources: Mapping[str, str] | None = None, *, first_row: int = 0
+    name: str,
+    config: Config,
+    sources: Mapping[str, str] | None = None,
+    *,
+    first_row: int = 0,
+    prepare: Callable[[SessionPaths], None] | None = None,
 ) -> Attachment | None:
-    """Makes session `name` and attaches to it; None when the name is taken. `sources`: where the values come from.
+    """Makes session `name` and attaches to it; None when the name is taken.
 
-    `first_row`: the lowest global index that it gives out: `ordinal << 50` on the nodes of a cluster.
+    Args:
+        sources: where the values come from.
+        first_row: the lowest global index that it gives out: `ordinal << 50` on the nodes of a cluster.
+        prepare: writes into the session's directory what has to be there before anybody can join.
 
     Raises:
         StorageFullError: too little room, with both sizes. UntrustedFileError: a name is not this user's alone.
@@ -166,6 +174,8 @@ def create_session(
     try:
         for pattern, settings in config.limits.rules().items():
             store.set_limits(pattern, settings)
+        if prepare is not None:
+            prepare(paths)
         write_description(paths, description)
     except BaseException as error:
         store.close()

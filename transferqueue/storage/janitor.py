@@ -3,6 +3,10 @@
 Under Ray every process of a job may get SIGKILL together, and then nobody is left to be the last one out. The janitor
 is a small process outside the job's process group and not a child of any of its processes. It waits until nobody holds
 the session's lock, removes the session and exits. It imports neither torch nor Ray.
+
+Of a node's part of a larger session it is the keeper, too: it holds that session for the node's agent, so that an agent
+that was killed and is started again finds its rows, although nobody else was attached meanwhile. It gives the hold up
+when the agent has been away for too long.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 from transferqueue.logs import get_logger
 from transferqueue.own_programs import run_program
@@ -18,10 +23,16 @@ from transferqueue.storage.session_dir import remove_session
 from transferqueue.storage.session_lock import SessionLock
 
 _log = get_logger("janitor")
+_LOOK_S = 0.5
 
 
-def ensure_janitor(name: str) -> bool:
-    """Starts the session's janitor unless it has one; the caller is attached. Returns whether one was started."""
+def ensure_janitor(name: str, *, keep_s: float | None = None) -> bool:
+    """Starts the session's janitor unless it has one; the caller is attached. Returns whether one was started.
+
+    Args:
+        name: the session's own name, also where it is part of a larger one.
+        keep_s: seconds for which the janitor holds a session whose agent died; None: it has no agent.
+    """
     paths = SessionPaths.of(name)
     try:
         lock = SessionLock(paths.janitor_lock, create=True)
@@ -36,6 +47,7 @@ def ensure_janitor(name: str) -> bool:
     started = run_program(
         "transferqueue.storage.janitor",
         name,
+        *([] if keep_s is None else [str(keep_s)]),
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -56,8 +68,33 @@ def watch(paths: SessionPaths, lock: SessionLock) -> bool:
     return True
 
 
+def keep(paths: SessionPaths, lock: SessionLock, keep_s: float) -> None:
+    """Holds the session until its agent has been away for `keep_s` seconds, or the session has ended."""
+    while not lock.try_shared():  # somebody looks whether the session is in use, or removes it
+        if not lock.is_current():
+            return
+        time.sleep(_LOOK_S / 10)
+    seen_s = time.monotonic()
+    while lock.is_current() and time.monotonic() < seen_s + keep_s:
+        time.sleep(min(_LOOK_S, keep_s / 4))
+        if _agent_lives(paths):
+            seen_s = time.monotonic()
+
+
+def _agent_lives(paths: SessionPaths) -> bool:
+    try:
+        lock = SessionLock(paths.agent_lock)
+    except OSError:
+        return False
+    try:
+        # Shared: of two keepers that look at the same time, neither takes the other for the agent.
+        return not lock.try_shared()
+    finally:
+        lock.close()
+
+
 def main() -> int:
-    """``python -m transferqueue.storage.janitor SESSION``: returns at once, the watch goes on in the background."""
+    """``python -m transferqueue.storage.janitor SESSION [SECONDS]``: returns at once and watches in the background."""
     paths = SessionPaths.of(sys.argv[1])
     try:
         janitor_lock = SessionLock(paths.janitor_lock, create=True)
@@ -72,6 +109,8 @@ def main() -> int:
     if os.fork():
         os._exit(0)
     os.chdir("/")
+    if len(sys.argv) > 2:
+        keep(paths, session_lock, float(sys.argv[2]))
     watch(paths, session_lock)
     return 0
 

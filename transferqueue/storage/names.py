@@ -8,6 +8,8 @@ import secrets
 from dataclasses import dataclass
 
 SHM_DIRECTORY = "/dev/shm"
+_MAX_LENGTH = 64
+_NODE_ENDING_LENGTH = 6  # ".n4095", the highest ordinal
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SEGMENT_ENDINGS = (".ctl", ".tbl", ".dat")
 SPILL_ENDING = ".spill"
@@ -26,6 +28,21 @@ def check_session_name(name: str) -> str:
         raise ValueError(
             f"{name[:80]!r} is no session name: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter "
             f"or digit, not ending in {' or '.join(_RESERVED_ENDINGS)}"
+        )
+    return name
+
+
+def node_session_name(cluster: str, ordinal: int) -> str:
+    """The session of one node of a cluster's session: ``<cluster>.n<ordinal>``.
+
+    Raises:
+        ValueError: `cluster` is no session name, or leaves no room for the ordinal.
+    """
+    name = f"{check_session_name(cluster)}.n{ordinal}"
+    if len(name) > _MAX_LENGTH or len(cluster) > _MAX_LENGTH - _NODE_ENDING_LENGTH:
+        raise ValueError(
+            f"{cluster!r} is too long for a session of several nodes, whose parts are named after it: use up to "
+            f"{_MAX_LENGTH - _NODE_ENDING_LENGTH} characters"
         )
     return name
 
@@ -86,6 +103,16 @@ class SessionPaths:
     def metrics_endpoint(self) -> str:
         """Where the service says at which address it serves metrics."""
         return f"{self.directory}/metrics.json"
+
+    @property
+    def cluster_file(self) -> str:
+        """What a session that is one node's part of a larger one says about it; see `nodes/cluster_file.py`."""
+        return f"{self.directory}/cluster.json"
+
+    @property
+    def agent_lock(self) -> str:
+        """Held by the node's agent; there only in sessions with a `cluster_file`."""
+        return f"{self.directory}/agent.lock"
 
     @property
     def janitor_lock(self) -> str:

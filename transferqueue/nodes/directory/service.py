@@ -10,6 +10,7 @@ from typing import Any
 
 from transferqueue.errors import TransferTimeoutError
 from transferqueue.nodes.directory.state import DirectoryState
+from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Call
 
 LOST_AFTER_S = 10.0
@@ -48,6 +49,11 @@ class DirectoryService:
             "directory.partitions": self._partitions,
             "directory.mark_lost": self._mark_lost,
         }
+
+    def places(self) -> list[NodePlace]:
+        """All nodes that ever joined, for whoever hosts the directory."""
+        with self._guard:
+            return self._state.nodes(self._clock())
 
     def mark_lost(self, ordinal: int) -> bool:
         """As a call does: for whoever hosts the directory and hears of a node's end (Ray)."""

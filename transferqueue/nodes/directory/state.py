@@ -65,14 +65,17 @@ class DirectoryState:
         """A node is here, or again.
 
         Args:
-            ordinal: the one it had, or must have; None: the first unused, or what this `node_id` had.
+            ordinal: the one it had, or must have: a new one, when its session was made anew, so that no row is named
+                twice; None: the first unused, or what this `node_id` had last.
             incarnation: the one it had; 0: it was not in the cluster before.
             partitions: what it is home of.
 
         Raises:
-            ValueError: the ordinal is another living node's, or there are `MAX_NODES` already.
+            ValueError: the ordinal is another node's, the `node_id` that of another living node, or there are
+                `MAX_NODES` already.
         """
-        known = next((place for place in self._nodes.values() if place.node_id == node_id), None)
+        self._look(now_s)
+        known = next((place for place in reversed(self._nodes.values()) if place.node_id == node_id), None)
         if ordinal is None:
             ordinal = max(self._nodes, default=-1) + 1 if known is None else known.ordinal
         if not 0 <= ordinal < MAX_NODES:
@@ -80,7 +83,7 @@ class DirectoryState:
         before = self._nodes.get(ordinal)
         if before is not None and before.node_id != node_id:
             raise ValueError(f"{before} has that ordinal; {node_id!r} at {host}:{port} cannot have it, too")
-        if known is not None and known.ordinal != ordinal:
+        if known is not None and known.ordinal != ordinal and known.alive:
             raise ValueError(f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too")
         # Who was in a cluster that this directory does not know is back after the directory was.
         self._returning |= before is None and incarnation > 0

@@ -52,6 +52,34 @@ def test_a_janitor_of_a_session_that_ended_leaves_its_successor_alone(paths: Ses
     second.close()
 
 
+@pytest.mark.timeout(90)
+def test_a_keeper_holds_a_session_for_an_agent_that_comes_back(paths: SessionPaths) -> None:
+    lock = session_dir.claim_directory(paths)
+    assert lock is not None
+    agent = SessionLock(paths.agent_lock, create=True)
+    assert agent.try_exclusive()
+    assert ensure_janitor(paths.name, keep_s=2.0)
+    wait_for(lambda: not _is_alone(lock), what="the keeper's hold")
+    lock.close()
+    agent.close()  # killed, and nobody else is attached
+    time.sleep(0.5)
+    assert os.path.isdir(paths.directory)
+    again = SessionLock(paths.agent_lock)
+    wait_for(again.try_exclusive, what="the agent's lock")
+    time.sleep(2.5)
+    assert os.path.isdir(paths.directory)
+    assert not session_dir.remove_if_dead(paths)
+    again.close()
+    wait_for(lambda: not os.path.isdir(paths.directory), what="the end of the session of an agent that stayed away")
+    wait_for(lambda: not janitors(paths.name), what="the end of the keeper")
+
+
+def _is_alone(lock: SessionLock) -> bool:
+    alone = lock.try_exclusive()
+    assert lock.try_shared()
+    return alone
+
+
 def test_there_is_no_janitor_without_a_session(paths: SessionPaths) -> None:
     assert not ensure_janitor(paths.name)
     with pytest.raises(FileNotFoundError):

@@ -26,14 +26,23 @@ def test_nodes_are_numbered_as_they_come_and_keep_their_numbers() -> None:
 def test_an_ordinal_is_one_nodes_for_ever() -> None:
     directory = state()
     joined(directory, "a", ordinal=3)
+    with pytest.raises(ValueError, match="is node 3"):
+        joined(directory, "a", ordinal=4)
     directory.mark_lost(3)
     with pytest.raises(ValueError, match="has that ordinal"):
         joined(directory, "b", ordinal=3)
-    with pytest.raises(ValueError, match="is node 3"):
-        joined(directory, "a", ordinal=4)
     with pytest.raises(ValueError, match="at most"):
         joined(directory, "c", ordinal=MAX_NODES)
     assert joined(directory, "b").ordinal == 4
+
+
+def test_a_node_whose_rows_are_gone_comes_back_under_another_ordinal() -> None:
+    directory = state()
+    joined(directory, "a")
+    directory.mark_lost(0)
+    assert joined(directory, "a", ordinal=7).ordinal == 7
+    assert [(place.ordinal, place.alive) for place in directory.nodes(1.0)] == [(0, False), (7, True)]
+    assert joined(directory, "a").ordinal == 7
 
 
 def test_silence_loses_a_node_and_a_heartbeat_brings_it_back() -> None:

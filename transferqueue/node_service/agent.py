@@ -1,0 +1,252 @@
+"""The process that makes a node part of a session: it keeps the node's store, serves the other nodes, and tells the
+directory that it lives.
+
+A node that lost its agent goes on for its own processes; what other nodes ask of it waits until the agent is started
+again, finds the session of the node with all rows, and tells the directory its new address.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from transferqueue.cluster_config import port_range
+from transferqueue.config import Config, build_config
+from transferqueue.errors import ClosedError, NodeUnreachableError, SessionNotFoundError, TransferQueueError
+from transferqueue.logs import get_logger
+from transferqueue.node_service.agent_spec import AgentSpec, tls_files
+from transferqueue.node_service.members import MemberClient, Members
+from transferqueue.node_service.node_session import NodeSession, open_node_session
+from transferqueue.node_service.work import NodeWork, make_work
+from transferqueue.nodes.cluster_file import write_cluster_file
+from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.rpc_server import Handler, RpcServer
+from transferqueue.service import StorageService
+from transferqueue.storage.attachment import Attachment
+from transferqueue.storage.janitor import ensure_janitor
+
+_log = get_logger("nodes")
+_BEAT_S = 1.0
+# What a process takes at most to be an agent again, on a busy machine.
+_STARTS_WITHIN_S = 20.0
+
+
+class Agent:
+    """One node's.
+
+    Args:
+        spec: which node of which cluster.
+        directory: the endpoint of the directory as it is now, `SessionNotFoundError` when there is none any more; None:
+            this agent's own server has it, with `members`.
+        members: of the directory, where this agent's server has it.
+        work: what it does for other nodes, made when its session is there.
+        own_handlers: further methods of its server.
+
+    Raises:
+        ValueError: the configuration is none, or names certificates that do not go together.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        *,
+        directory: Callable[[], tuple[str, int]] | None = None,
+        members: Members | None = None,
+        work: Callable[[Attachment, Config], NodeWork] = make_work,
+        own_handlers: Mapping[str, Handler] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._members = members
+        self._member = MemberClient(
+            directory or self._own_endpoint, token=spec.token, tls=tls_files(build_config(spec.given).cluster)
+        )
+        self._make_work = work
+        self._own_handlers = dict(own_handlers or {})
+        self._node: NodeSession | None = None
+        self._work: NodeWork | None = None
+        self._server: RpcServer | None = None
+        self._service: StorageService | None = None
+        self._asked_to_end = threading.Event()
+        self._ends_session = True
+        self._place: NodePlace | None = None
+
+    @property
+    def place(self) -> NodePlace:
+        """Where it serves. Raises `RuntimeError` before `start`."""
+        if self._place is None:
+            raise RuntimeError("the agent has not been started")
+        return self._place
+
+    @property
+    def attachment(self) -> Attachment:
+        """Its hold on the node's session. Raises `RuntimeError` before `start`."""
+        if self._node is None:
+            raise RuntimeError("the agent has not been started")
+        return self._node.attachment
+
+    def start(self) -> NodePlace:
+        """Opens the node's session, serves it, joins the directory.
+
+        Raises:
+            OSError: no port of ``cluster.port`` is free. StorageFullError: too little room on this machine.
+            NodeUnreachableError: the directory does not answer.
+        """
+        node = self._node = open_node_session(self._spec, self._reserve)
+        try:
+            work = self._work = self._make_work(node.attachment, node.config)
+            server = self._server = self._serve(node, work)
+            at = self._member.follow()
+            file = replace(node.file, port=server.port, directory_host=at[0], directory_port=at[1])
+            self._place = NodePlace(
+                ordinal=file.ordinal,
+                host=file.host,
+                port=file.port,
+                session=node.attachment.paths.name,
+                node_id=file.node_id,
+                incarnation=file.incarnation,
+            )
+            self._node = replace(node, file=file)
+            write_cluster_file(node.attachment.paths, file)
+            self._service = StorageService(node.attachment.paths, node.attachment.store, node.config)
+            self._service.start()
+            ensure_janitor(node.attachment.paths.name, keep_s=file.options.lost_after_s + _STARTS_WITHIN_S)
+            self._member.join(self._place, self._homes())
+            work.start()
+            return self._place
+        except BaseException:
+            # What was adopted holds rows: it is left to the next try. What was made is of no use to anybody.
+            self._ends_session = node.file.incarnation == 0
+            self._end()
+            raise
+
+    def _own_endpoint(self) -> tuple[str, int]:
+        if self._server is None:
+            raise NodeUnreachableError("this node's own server, which has the directory, is not there yet")
+        return self._spec.host, self._server.port
+
+    def _reserve(self) -> int:
+        if self._members is not None:
+            return self._members.reserve()
+        return self._member.reserve(self._spec.node_id)
+
+    def _serve(self, node: NodeSession, work: NodeWork) -> RpcServer:
+        directory = {} if self._members is None else self._members.handlers()
+        handlers = {**directory, **work.handlers(), **self._own_handlers, "node.end": self._on_end}
+        ports = list(port_range(node.config.cluster.port))
+        if node.file.port and (node.file.port in ports or ports == [0]):
+            ports.insert(0, node.file.port)  # where others look for it
+        last: OSError | None = None
+        for port in ports:
+            try:
+                return RpcServer(
+                    self._spec.host,
+                    port,
+                    token=self._spec.token,
+                    tls=node.file.tls,
+                    handlers=handlers,
+                    streams=work.streams(),
+                )
+            except OSError as error:
+                last = error
+        raise OSError(
+            f"no port of cluster.port={node.config.cluster.port} can be served at {self._spec.host}: {last}"
+        ) from last
+
+    def _on_end(self, _: object) -> None:
+        if self._members is not None:
+            self._members.ended.set()
+        else:
+            self._asked_to_end.set()
+
+    def ask_to_end(self, *, end_session: bool = True) -> None:
+        """Lets `run` return soon. May be called from a signal handler.
+
+        Args:
+            end_session: the node's rows go; else they wait for the node's next agent.
+        """
+        self._ends_session = end_session
+        self._asked_to_end.set()
+
+    def run(self) -> None:
+        """Gives signs of life until the session has ended, or `ask_to_end`; then ends the node's part of it."""
+        last_said = ""
+        try:
+            while not self._asked_to_end.wait(_BEAT_S):
+                try:
+                    if self.attachment.store.ended or self._beat():
+                        break
+                    last_said = ""
+                except (ClosedError, SessionNotFoundError):
+                    break
+                except (TransferQueueError, OSError, ValueError) as error:
+                    # The directory is away, or the index is full: both pass, and rows of this node are there meanwhile.
+                    if str(error) != last_said:
+                        last_said = str(error)
+                        _log.warning("node %d: no sign of life could be given: %s", self.place.ordinal, error)
+        finally:
+            self._end()
+
+    def _beat(self) -> bool:
+        """One sign of life. Returns whether the session has ended."""
+        if self._service is not None:
+            self._service.start_if_missing()
+        try:
+            answer = self._member.beat(self.place.ordinal, self._facts())
+        except NodeUnreachableError:
+            self._follow_directory()  # it may have been started again elsewhere
+            raise
+        if not answer.known and not answer.ended:
+            self._member.join(self.place, self._homes())
+            _log.info("node %d: the directory knows it again", self.place.ordinal)
+        # Who has the directory ends last, when told to.
+        return answer.ended and self._members is None
+
+    def _follow_directory(self) -> None:
+        if self._node is None:
+            return
+        host, port = self._member.follow()
+        file = self._node.file
+        if (host, port) != (file.directory_host, file.directory_port):
+            self._node = replace(self._node, file=replace(file, directory_host=host, directory_port=port))
+            write_cluster_file(self._node.attachment.paths, self._node.file)
+
+    def _facts(self) -> dict[str, Any]:
+        store = self.attachment.store
+        figures = store.stats()
+        clients = sum(client["alive"] and client["owner"] != store.owner for client in store.clients())
+        return {
+            "clients": clients,
+            "total_bytes": figures["total_bytes"],
+            "used_bytes": figures["used_bytes"],
+            "free_bytes": figures["free_bytes"],
+            "rows": figures["rows"],
+            "homes": len(self._homes()),
+        }
+
+    def _homes(self) -> list[str]:
+        return [name for name in self.attachment.store.partitions() if not name.startswith("\x01")]
+
+    def _end(self) -> None:
+        if self._node is None:
+            return
+        node, self._node = self._node, None
+        if self._server is not None:
+            self._server.shutdown()
+        if self._work is not None:
+            self._work.stop()
+        if self._service is not None:
+            self._service.stop()
+        if self._ends_session:
+            node.attachment.end()
+        else:
+            node.attachment.detach()
+        node.lock.close()
+        if self._place is not None and self._ends_session and self._members is None:
+            # Last: whoever ended the session waits for that.
+            try:
+                self._member.leave(self._place.ordinal)
+            except (TransferQueueError, OSError) as error:
+                _log.info("node %d leaves without a word, the directory does not answer: %s", node.file.ordinal, error)
+        self._member.close()

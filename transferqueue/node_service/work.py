@@ -1,0 +1,49 @@
+"""What a node's agent does for the other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from transferqueue.config import Config
+from transferqueue.nodes.rpc_server import Handler, StreamSource
+from transferqueue.storage.attachment import Attachment
+
+
+class NodeWork(Protocol):
+    """Made by the agent when the node's session is there."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Method -> handler."""
+
+    def streams(self) -> StreamSource | None:
+        """The payload that others may pull."""
+
+    def start(self) -> None:
+        """Begins what it does without being asked. Called once the node has joined."""
+
+    def stop(self) -> None:
+        """Idempotent."""
+
+
+class NoWork:
+    """Of a node that only is there."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """None."""
+        return {}
+
+    def streams(self) -> StreamSource | None:
+        """None."""
+        return None
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+def make_work(attachment: Attachment, config: Config) -> NodeWork:
+    """That of an agent in use."""
+    return NoWork()
