@@ -19,19 +19,16 @@ COLUMN_DENSE: int  # kinds of columns read whole
 COLUMN_RAGGED: int
 COLUMN_BYTES: int
 LAYOUT_VERSION: int
+BUILD_FINGERPRINT: int
+PAUSE_POINTS: bool  # pause points are compiled in
 
 def is_spill_file(fd: int) -> bool:
     """Whether it is a spill file of any session and version, or one whose creator died before it was finished."""
 
-BUILD_FINGERPRINT: int
-PAUSE_POINTS: bool  # pause points are compiled in
-
 Indexes = npt.NDArray[np.int64]
 _Strings = tuple[npt.NDArray[np.uint8], Indexes]  # bytes of all, and where each ends
 
-class FieldLayout:
-    """How one field lies in a block; offsets in bytes from the start of the block."""
-
+class FieldLayout:  # how one field lies in a block; offsets in bytes from the start of the block
     def __init__(
         self,
         name: str,
@@ -214,6 +211,19 @@ class TaskSnapshot:
     claimed: Indexes  # of others, and not over: whatever fields these rows have
     next_lapse_s: float | None  # seconds until the first of those claims runs out
 
+class AlreadyApplied(Exception): ...  # what was asked for under this number was done before
+
+class RequestRecord:  # what its kind does not have is 0 or empty
+    kind: str  # "publish", "consume" (task_commit), "claim" (extend_claim, too), "clear" or "other"
+    reply: bytes  # as given to `request`
+    indexes: Indexes  # publish, consume, claim: the rows, in the order of the call
+    partition_id: int
+    partition_version: int
+    shed_rows: int
+    fencing: int
+    deadline_s: float  # on claim_clock
+    rows: int  # clear: how many were there; -1: no such partition
+
 class Store:
     @staticmethod
     def format(
@@ -267,7 +277,6 @@ class Store:
     ) -> PublishResult:
         """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
         when missing; neither: `count` new rows. Makes producer mappings private first.
-
         create_rows: of `indexes`, those that do not exist are made with exactly that index; also without a reservation
         (bare rows). ValueError for an index that the session is yet to give out itself: from the next one up to
         first_row + 2**49. The rest of [first_row, first_row + 2**50) and what lies outside of it is never given out. A
@@ -343,6 +352,16 @@ class Store:
     def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
         """Context manager: the robust lock of that (partition, task), for a sampler that lost four races."""
 
+    # requests that may be asked for again: each of them is done once
+    def request(self, request_id: bytes, reply: bytes = b"") -> Any:
+        """Context manager: the next call of this thread that changes what others see is recorded under the 16 bytes, in
+        the transaction of the change. Are they on record already, it changes nothing: AlreadyApplied. Such calls are
+        publish, move, clear_*, merge_tags, task_commit, task_reset, *claim, set_limits, set_weight_version and load;
+        refused ones (a conflict, an error) do not count, and after the first one nothing is recorded. Not inherited by
+        fork. Kept for ten minutes, the newest 65,536 (and as many as the index has pages)."""
+    def find_request(self, request_id: bytes) -> RequestRecord | None: ...
+    def drop_requests(self) -> int: ...  # forgets those that are over
+
     # claims: rows given to somebody who has yet to say whether it is done with them
     def claim(
         self,
@@ -405,10 +424,8 @@ class Store:
     # service
     def reclaim(self) -> int:
         """Frees retired blocks without a lease, gives extents of the dead back, finishes clears. Bytes freed."""
-    def reap(self) -> list[tuple[int, int]]:
-        """Dead clients found and cleaned now: (owner, pid)."""
-    def populate(self, nbytes: int) -> int:
-        """Backs and touches up to nbytes more of free space ahead of use; returns bytes populated."""
+    def reap(self) -> list[tuple[int, int]]: ...  # dead clients found and cleaned now: (owner, pid)
+    def populate(self, nbytes: int) -> int: ...  # backs and touches up to nbytes more of free space; bytes populated
     def make_huge(self, nbytes: int) -> int:
         """Turns the next nbytes of touched memory into huge pages; bytes gone through, 0 for nothing to do now."""
     def trim(self) -> int:
@@ -423,14 +440,12 @@ class Store:
         self, after: int = 0, within: tuple[int, int] | None = None, spilled: bool = False
     ) -> tuple[int, Indexes, list[tuple[str, list[str]]], Indexes, Indexes]:
         """Published blocks that rows name in part only, and those in the headroom.
-
         Returns (next, blocks, groups, shapes, ranges). With `within` (offset, nbytes): those that reach into it. With
-        `spilled`: of the spill file, else of memory.
-
-        A bounded number behind the block `after`; `next` is where to go on, 0 at the end. blocks, int64 [b, 6]: ref,
-        offset, nbytes, bytes that rows name (exact; 0 for leased ones), in the headroom, leased. groups: (partition,
-        fields) of cells that can lie in one block. shapes, int64 [s, 2]: block, group. ranges, int64 [r, 3]: shape,
-        first row, rows. Costs one look at the counters while there are none; never a lock."""
+        `spilled`: of the spill file, else of memory. A bounded number behind the block `after`; `next` is where to go
+        on, 0 at the end. blocks, int64 [b, 6]: ref, offset, nbytes, bytes that rows name (exact; 0 for leased ones), in
+        the headroom, leased. groups: (partition, fields) of cells that can lie in one block. shapes, int64 [s, 2]:
+        block, group. ranges, int64 [r, 3]: shape, first row, rows. Costs one look at the counters while there are none;
+        never a lock."""
     def cheapest_window(self, nbytes: int) -> tuple[int, int] | None:
         """(offset, nbytes) of a stretch that could be one free piece of `nbytes`: nothing in it is pending, retired or
         leased, and what has to leave it is as little as can be and has room outside."""
@@ -444,8 +459,7 @@ class Store:
         age_s (of the oldest claim)."""
     def stats(self) -> dict[str, int]: ...
     def partition_stats(self) -> list[dict[str, Any]]: ...
-    def check(self) -> None:
-        """The whole index against itself and the block table. CorruptSegmentError says what is wrong."""
+    def check(self) -> None: ...  # the whole index against itself and the block table: CorruptSegmentError says what
     def write_lock_holds(self) -> list[tuple[int, int]]:
         """How long this process held the write lock: (nanoseconds, rounded up by at most 12.5 %; how often)."""
 
@@ -472,12 +486,8 @@ class Store:
     def census(self) -> list[dict[str, Any]]:
         """By partition: name; rows ready (have every field), partial, empty; consumed: task -> rows since its reset."""
 
-def claim_clock() -> float:
-    """Seconds on the clock of claims (CLOCK_BOOTTIME)."""
-
-def set_claim_clock_ahead(ahead_s: float) -> None:
-    """Tests only: this process's clock of claims is ahead by so much from now on."""
-
+def claim_clock() -> float: ...  # seconds on the clock of claims (CLOCK_BOOTTIME)
+def set_claim_clock_ahead(ahead_s: float) -> None: ...  # tests only: of this process, from now on
 def arm_pause(name: str, action: str, *, after: int = 0) -> None:
     """Tests only: after `after` passes: "kill", "freeze" (SIGSTOP), "stop" (until `resume`), "fail", "delay"."""
 

@@ -14,6 +14,7 @@ void bind_publish_result(nanobind::module_& module);
 void bind_row_listing(nanobind::module_& module);
 void bind_task_snapshot(nanobind::module_& module);
 void bind_task_lock(nanobind::module_& module);
+void bind_requests(nanobind::module_& module);
 void bind_saved_session(nanobind::module_& module);
 void bind_session_snapshot(nanobind::module_& module);
 void bind_store(nanobind::module_& module);

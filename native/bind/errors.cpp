@@ -131,7 +131,13 @@ std::string with_cause(const Error& error) {
   return what.ends_with(cause) ? what : what + ": " + cause;
 }
 
+PyObject* already_applied = nullptr;  // never freed, as the module is not
+
 void raise(const Error& error) {
+  if (error.code == ErrorCode::already_applied) {
+    PyErr_SetString(already_applied, error.what());
+    return;
+  }
   if (error.code == ErrorCode::invalid) {
     PyErr_SetString(PyExc_ValueError, error.what());
     return;
@@ -170,6 +176,11 @@ void translate(const std::exception_ptr& pointer, void*) {
 
 }  // namespace
 
-void register_errors() { nb::register_exception_translator(translate); }
+void register_errors(nb::module_& module) {
+  already_applied = PyErr_NewException("transferqueue._native.AlreadyApplied", PyExc_Exception, nullptr);
+  if (already_applied == nullptr) nb::raise_python_error();
+  module.attr("AlreadyApplied") = nb::borrow(already_applied);
+  nb::register_exception_translator(translate);
+}
 
 }  // namespace tq::bind

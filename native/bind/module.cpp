@@ -13,7 +13,7 @@ NB_MODULE(_native, module) {
   module.attr("LAYOUT_VERSION") = tq::layout::layout_version;
   module.attr("BUILD_FINGERPRINT") = tq::layout::fingerprint();
   module.def("is_spill_file", &tq::SpillFile::is_one, nanobind::arg("fd"));
-  tq::bind::register_errors();
+  tq::bind::register_errors(module);
   tq::bind::bind_field_layout(module);
   tq::bind::bind_tensor_plan(module);
   tq::bind::bind_reservation(module);
@@ -23,6 +23,7 @@ NB_MODULE(_native, module) {
   tq::bind::bind_row_listing(module);
   tq::bind::bind_task_snapshot(module);
   tq::bind::bind_task_lock(module);
+  tq::bind::bind_requests(module);
   tq::bind::bind_saved_session(module);
   tq::bind::bind_session_snapshot(module);
   tq::bind::bind_store(module);

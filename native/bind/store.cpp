@@ -142,6 +142,7 @@ void bind_store(nb::module_& module) {
           nb::arg("partition").none());
   bind_store_rows(store);
   bind_store_claims(store);
+  bind_store_requests(store);
   bind_store_limits(store);
   bind_store_service(store);
   bind_store_checkpoint(store);

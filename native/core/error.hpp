@@ -13,6 +13,7 @@ enum class ErrorCode {
   storage_full,         // StorageFullError: numbers in `figures` (used live leased free wanted total ...)
   index_full,           // StorageFullError("index")
   limit_exceeded,       // LimitExceededError: partition, limit and what to do in `names`, numbers in `figures`
+  already_applied,      // _native.AlreadyApplied: a request that is on record
   stale_rows,           // StaleMetadataError: `rows` no longer exist
   claim_over,           // StaleMetadataError: the claim lapsed, or was finished
   key_not_found,        // KeyNotFoundError: `names`

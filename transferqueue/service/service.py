@@ -123,6 +123,7 @@ class StorageService:
         # Those that ran out cost nobody anything but a look; that their rows are back is news to whoever waits.
         self._store.drop_claims()
         self._store.reclaim()
+        self._store.drop_requests()
         if self._left_to_populate_bytes > 0:
             done = self._store.populate(min(_POPULATE_STEP_BYTES, self._left_to_populate_bytes))
             self._left_to_populate_bytes = self._left_to_populate_bytes - done if done else 0

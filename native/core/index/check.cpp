@@ -290,6 +290,7 @@ void check_index(Env& env, bool strong_hash) {
   check_rows(txn, counters, whole, strong_hash ? &hasher : nullptr);
   check_flow(txn);
   check_orphans(txn);
+  check_requests(txn, counters);
 }
 
 }  // namespace tq::index

@@ -146,13 +146,13 @@ std::optional<ClaimGrant> Index::claim(const TaskChoice& choice, OwnerId owner, 
     const ClaimRecord record{owner, grant.deadline_ns, {rows.begin(), rows.end()}};
     txn.put(claims_of(partition.id, task).u64(grant.fencing), record.encode());
     TQ_PAUSE("index.claim.before_commit");
-  });
+  }, &grant);
   if (!done) return std::nullopt;
   return grant;
 }
 
 void Index::finish_claim(const std::string& name, const std::string& task, std::uint64_t fencing, bool consumed) {
-  impl_->write(Room::release, [&](WriteTxn& txn) {
+  impl_->write_asked(Room::release, [&](WriteTxn& txn) {
     Verdicts verdicts(impl_->judge);
     Found claim = find_claim(txn, name, task, fencing, verdicts);
     if (consumed) {
@@ -171,13 +171,19 @@ void Index::finish_claim(const std::string& name, const std::string& task, std::
 
 std::int64_t Index::extend_claim(const std::string& name, const std::string& task, std::uint64_t fencing, OwnerId owner,
                                  std::int64_t lease_ns) {
-  return impl_->write(Room::release, [&](WriteTxn& txn) {
+  return impl_->write_asked(Room::release, [&](WriteTxn& txn) {
     Verdicts verdicts(impl_->judge);
     Found claim = find_claim(txn, name, task, fencing, verdicts);
     claim.record.owner = owner;
     claim.record.deadline_ns = deadline_after(verdicts.now_ns(), lease_ns);
     txn.put(claim.key().u64(fencing), claim.record.encode());
     return claim.record.deadline_ns;
+  }, [&](std::int64_t deadline_ns) {
+    RequestRecord record;
+    record.kind = RequestKind::claim;
+    record.fencing = fencing;
+    record.deadline_ns = deadline_ns;
+    return std::optional(std::move(record));
   });
 }
 

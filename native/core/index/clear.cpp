@@ -101,6 +101,13 @@ std::vector<BlockRef> in_batches(Batch&& batch) {
   return retired;
 }
 
+std::optional<RequestRecord> record_of(const Index::ClearResult& cleared) {
+  RequestRecord record;
+  record.kind = RequestKind::clear;
+  record.rows = cleared.partition_found ? cleared.rows : -1;
+  return record;
+}
+
 void append(std::vector<BlockRef>& all, const std::vector<BlockRef>& more) { all.insert(all.end(), more.begin(), more.end()); }
 
 }  // namespace
@@ -131,7 +138,7 @@ std::vector<BlockRef> Index::Impl::remove_rows(WriteTxn& txn, Partition& partiti
 Index::ClearResult Index::clear_rows(const std::string& name, const RowSelector& rows) {
   ClearResult result;
   PartitionId doomed = 0;
-  result = impl_->write(Room::release, [&](WriteTxn& txn) {
+  result = impl_->write_asked(Room::release, [&](WriteTxn& txn) {
     ClearResult cleared;
     doomed = 0;
     auto partition = partition_by_name(txn, name);
@@ -159,7 +166,7 @@ Index::ClearResult Index::clear_rows(const std::string& name, const RowSelector&
     txn.counters.rows -= cleared.rows;
     store_partition(txn, *partition);
     return cleared;
-  });
+  }, record_of);
   if (doomed != 0) {
     TQ_PAUSE("index.clear.between_batches");
     append(result.retired, impl_->remove_doomed_rows(doomed));
@@ -194,7 +201,7 @@ std::vector<BlockRef> Index::Impl::remove_doomed_rows(PartitionId id) {
 Index::ClearResult Index::clear_partition(const std::string& name) {
   ClearResult result;
   PartitionId id = 0;
-  result = impl_->write(Room::release, [&](WriteTxn& txn) {
+  result = impl_->write_asked(Room::release, [&](WriteTxn& txn) {
     ClearResult cleared;
     const auto partition = partition_by_name(txn, name);
     if (!partition) return cleared;
@@ -203,7 +210,7 @@ Index::ClearResult Index::clear_partition(const std::string& name) {
     id = partition->id;
     doom_partition(txn, *partition);
     return cleared;
-  });
+  }, record_of);
   if (result.partition_found) {
     TQ_PAUSE("index.clear.between_batches");
     result.retired = impl_->remove_doomed_partition(id);

@@ -12,6 +12,7 @@
 #include "core/index/layout.hpp"
 #include "core/index/claims.hpp"
 #include "core/index/names.hpp"
+#include "core/index/requests.hpp"
 #include "core/index/row_check.hpp"
 #include "core/index/runs.hpp"
 #include "core/index/shed.hpp"
@@ -55,6 +56,29 @@ struct Index::Impl {
     return index::write(*env, gate, room, std::forward<Body>(body));
   }
 
+  // The same, of a change that a caller asked for: recorded under the number that the thread has armed, if it has.
+  // `note(result)` says what was done; nullopt: nothing, it was refused.
+  template <class Body, class Note>
+  auto write_asked(index::Room room, Body&& body, Note&& note) {
+    const index::ArmedRequest* armed = index::ArmedRequest::of(env.get());
+    if (armed == nullptr) [[likely]] return write(room, std::forward<Body>(body));
+    bool recorded = false;
+    auto result = write(room, [&](index::WriteTxn& txn) {
+      index::refuse_applied(txn, armed->id);
+      auto done = body(txn);
+      std::optional<RequestRecord> record = note(done);
+      recorded = record.has_value();
+      if (record) index::record_request(txn, *armed, std::move(*record), judge.now_ns());
+      return done;
+    });
+    if (recorded) armed->close();
+    return result;
+  }
+  template <class Body>
+  auto write_asked(index::Room room, Body&& body) {
+    return write_asked(room, std::forward<Body>(body), [](const auto&) { return std::optional(RequestRecord{}); });
+  }
+
   // Error(corrupt) for a block that lies neither in the payload or its headroom nor in the spill file.
   void check_span(Span span) const {
     const auto inside = [&](Span region) {
@@ -82,7 +106,8 @@ struct Index::Impl {
   // the sampler's state: iff the version is still the one of the choice and every row is still there for the task.
   using TakeRows = std::function<void(index::WriteTxn& txn, const index::Partition& partition, std::uint64_t task,
                                       std::span<const index::Segment> rows, index::Verdicts& verdicts)>;
-  bool take_rows(const TaskChoice& choice, const TakeRows& take);
+  // `grant`: what `take` fills in, for the record of the request.
+  bool take_rows(const TaskChoice& choice, const TakeRows& take, const ClaimGrant* grant = nullptr);
   // Batches after the commit that doomed the rows, or the partition. Other processes may be at the same: every batch starts
   // from what it finds.
   std::vector<BlockRef> remove_doomed_rows(PartitionId partition);

@@ -83,6 +83,25 @@ std::optional<Index::OldRead> Index::oldest_reader() {
   return OldRead{reader->pid, reader->txn, reader->commits};
 }
 
+std::shared_ptr<ArmedRequest> Index::request(const RequestId& id, std::string reply) {
+  return std::make_shared<ArmedRequest>(impl_->env.get(), id, std::move(reply));
+}
+
+std::optional<RequestRecord> Index::find_request(const RequestId& id) {
+  const ReadTxn txn(*impl_->env);
+  return index::find_request(txn, id);
+}
+
+std::size_t Index::drop_requests() {
+  const std::int64_t now_ns = impl_->judge.now_ns();
+  std::size_t all = 0;
+  const auto some_are_old = [&] { return has_old_request(ReadTxn(*impl_->env), now_ns); };
+  while (some_are_old()) {
+    all += impl_->write(Room::release, [&](WriteTxn& txn) { return index::drop_requests(txn, now_ns, clear_units(txn) / 2); });
+  }
+  return all;
+}
+
 int Index::check_readers() {
   impl_->env->ensure_own();
   return impl_->env->check_readers();

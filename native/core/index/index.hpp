@@ -18,11 +18,16 @@
 #include "core/error.hpp"
 #include "core/gate.hpp"
 #include "core/index/partition_limits.hpp"
+#include "core/index/request_record.hpp"
 #include "core/index/saved_session.hpp"
 #include "core/index/sparse_blocks.hpp"
 #include "core/types.hpp"
 
 namespace tq {
+
+namespace index {
+class ArmedRequest;
+}
 
 struct Reservation {
   Span span;
@@ -330,6 +335,13 @@ class Index {
   // A look before room is reserved: Error(limit_exceeded) when a put of these rows, tags and bytes would be refused by what is
   // there now. That it says nothing is no promise.
   void look_at_limits(const std::string& partition, const RowSelector& rows, std::uint64_t nbytes, const std::vector<std::string>& tags);
+
+  // ---- requests: see requests.hpp ------------------------------------------------------------------------------
+  // A number for the next change of the thread that arms it. Error(already_applied) from calls under one that is on record.
+  std::shared_ptr<index::ArmedRequest> request(const RequestId& id, std::string reply);
+  std::optional<RequestRecord> find_request(const RequestId& id);
+  // Removes those that are older than 10 minutes, or more than are kept; returns how many.
+  std::size_t drop_requests();
 
   IndexStats stats();
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };

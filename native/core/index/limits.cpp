@@ -30,7 +30,7 @@ void apply_to_all(WriteTxn& txn, const std::string& pattern) {
 }  // namespace
 
 void Index::set_limits(const std::string& pattern, const LimitRule& rule) {
-  impl_->write(Room::mark, [&](WriteTxn& txn) {
+  impl_->write_asked(Room::mark, [&](WriteTxn& txn) {
     merge_rule(txn, pattern, rule);
     apply_to_all(txn, pattern);
     return true;
@@ -74,7 +74,7 @@ LimitReport Index::limit_report(const std::string& name) {
 
 bool Index::set_weight_version(const std::string& name, std::int64_t version) {
   if (!may_exist(version)) throw Error(ErrorCode::invalid, "a weight version is an int from 0 to 2**62, not " + std::to_string(version));
-  return impl_->write(Room::put, [&](WriteTxn& txn) {
+  return impl_->write_asked(Room::put, [&](WriteTxn& txn) {
     if (!partition_by_name(txn, name) && !limits_for(read_rules(txn), name).max_version_lag) return false;
     Partition partition = partition_to_write(txn, name);
     FlowAccount flow(txn, partition);

@@ -143,7 +143,7 @@ Index::MoveResult Index::publish_moved(const Resolution& source, const Reservati
     throw Error(ErrorCode::invalid, "a move of " + std::to_string(n_rows) + " rows and " + std::to_string(fields.size()) + " fields");
   }
   check_layouts(fields, reservation.span.nbytes, n_rows);
-  return impl_->write(Room::put, [&](WriteTxn& txn) {
+  return impl_->write_asked(Room::put, [&](WriteTxn& txn) {
     MoveResult result = Move(*impl_, source, fields).run(txn, reservation, owner);
     TQ_PAUSE("index.publish.before_commit");
     return result;

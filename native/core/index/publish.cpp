@@ -357,12 +357,20 @@ PublishResult Index::publish(const PublishRequest& request) {
   std::uint64_t shed_rows = 0;
   std::vector<BlockRef> retired;
   const auto attempt = [&] {
-    return impl_->write(Room::put, [&](WriteTxn& txn) {
+    return impl_->write_asked(Room::put, [&](WriteTxn& txn) {
       Publication publication(*impl_, request, keys ? &*keys : nullptr);
       PublishResult published = publication.run(txn);
       fields = publication.fields();
       TQ_PAUSE("index.publish.before_commit");
       return published;
+    }, [&](const PublishResult& published) {
+      RequestRecord record;
+      record.kind = RequestKind::publish;
+      record.indexes = published.indexes;
+      record.partition_id = published.partition_id;
+      record.partition_version = published.partition_version;
+      record.shed_rows = published.shed_rows + shed_rows;
+      return std::optional(std::move(record));
     });
   };
   PublishResult result;

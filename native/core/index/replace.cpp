@@ -211,7 +211,7 @@ void Index::replace(const SavedSession& saved, const std::vector<Reservation>& r
   std::vector<HashedKeys> keys;
   keys.reserve(texts.size());
   for (const std::vector<std::string>& of_partition : texts) check_new_keys(keys.emplace_back(impl_->hasher, of_partition));
-  impl_->write(Room::put, [&](WriteTxn& txn) {
+  impl_->write_asked(Room::put, [&](WriteTxn& txn) {
     Replacement(*impl_, saved, reservations, owner, keys).run(txn);
     TQ_PAUSE("index.replace.before_commit");
     return true;

@@ -101,7 +101,7 @@ std::uint64_t Index::merge_tags(const std::string& name, const std::vector<RowIn
   std::vector<std::size_t> order(indexes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return indexes[a] < indexes[b]; });
-  return impl_->write(Room::put, [&](WriteTxn& txn) -> std::uint64_t {
+  return impl_->write_asked(Room::put, [&](WriteTxn& txn) -> std::uint64_t {
     auto partition = partition_by_name(txn, name);
     if (!partition && indexes.empty()) return 0;
     std::vector<RowIndex> missing = indexes;
@@ -126,6 +126,10 @@ std::uint64_t Index::merge_tags(const std::string& name, const std::vector<RowIn
     RowInfoWriter(txn, partition->id).apply(updates);
     store_partition(txn, *partition);
     return partition->record.version;
+  }, [](std::uint64_t version) {
+    RequestRecord record;
+    record.partition_version = version;
+    return std::optional(std::move(record));
   });
 }
 

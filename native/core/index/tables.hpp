@@ -36,11 +36,13 @@ enum class Table : std::uint8_t {
   limit_rules,        // name or pattern -> LimitRule
   flow,               // partition -> FlowRecord; only of partitions that have limits
   row_versions,       // (partition, version of the weights) -> how many rows that limits count have it
+  requests,           // 16 bytes of a caller -> what was done under them: see requests.hpp
+  request_order,      // number -> time, those bytes: oldest first
 };
 
-enum class Database : std::uint8_t { space, names, blocks, runs, rowinfo, key_rows };
-inline constexpr const char* database_names[] = {"space", "names", "blocks", "runs", "rowinfo", "key_rows"};
-inline constexpr unsigned n_databases = 6;
+enum class Database : std::uint8_t { space, names, blocks, runs, rowinfo, key_rows, requests };
+inline constexpr const char* database_names[] = {"space", "names", "blocks", "runs", "rowinfo", "key_rows", "requests"};
+inline constexpr unsigned n_databases = 7;
 
 constexpr Database database_of(Table table) {
   switch (table) {
@@ -65,6 +67,9 @@ constexpr Database database_of(Table table) {
       return Database::rowinfo;
     case Table::key_rows:
       return Database::key_rows;
+    case Table::requests:
+    case Table::request_order:
+      return Database::requests;
     default:
       return Database::names;
   }

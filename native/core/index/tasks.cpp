@@ -132,10 +132,21 @@ TaskSnapshot Index::task_snapshot(const std::string& name, const std::string& ta
   return snapshot;
 }
 
-bool Index::Impl::take_rows(const TaskChoice& choice, const TakeRows& take) {
+bool Index::Impl::take_rows(const TaskChoice& choice, const TakeRows& take, const ClaimGrant* grant) {
   if (!std::all_of(choice.rows.begin(), choice.rows.end(), may_exist)) return false;
   const std::vector<Segment> segments = make_segments(choice.rows, true);
-  return write(Room::mark, [&](WriteTxn& txn) {
+  const auto note = [&](bool taken) {
+    if (!taken) return std::optional<RequestRecord>();
+    RequestRecord done;
+    done.kind = grant == nullptr ? RequestKind::consume : RequestKind::claim;
+    done.indexes = choice.rows;
+    if (grant != nullptr) {
+      done.fencing = grant->fencing;
+      done.deadline_ns = grant->deadline_ns;
+    }
+    return std::optional(std::move(done));
+  };
+  return write_asked(Room::mark, [&](WriteTxn& txn) {
     auto partition = partition_by_name(txn, choice.partition);
     if (!partition) return false;
     auto record = task_record(txn, partition->id, choice.task);
@@ -164,7 +175,7 @@ bool Index::Impl::take_rows(const TaskChoice& choice, const TakeRows& take) {
     take(txn, *partition, record->id, segments, verdicts);
     store_partition(txn, *partition);
     return true;
-  });
+  }, note);
 }
 
 bool Index::task_commit(const std::string& name, const std::string& task, std::uint64_t task_version,
@@ -180,7 +191,7 @@ bool Index::task_commit(const std::string& name, const std::string& task, std::u
 }
 
 void Index::task_reset(const std::string& name, const std::optional<std::string>& task) {
-  impl_->write(Room::release, [&](WriteTxn& txn) {
+  impl_->write_asked(Room::release, [&](WriteTxn& txn) {
     auto partition = partition_by_name(txn, name);
     if (!partition) return false;
     std::vector<std::string> tasks;

@@ -1,4 +1,4 @@
-// Claims: one transaction of the index each, then the wake.
+// Claims and numbered requests: one transaction of the index each, then the wake.
 #include "core/patience.hpp"
 #include "core/pause.hpp"
 #include "core/store/store.hpp"
@@ -34,6 +34,22 @@ std::size_t Store::drop_claims() {
   const std::vector<std::string> partitions = call.index().drop_claims();
   wake_partitions(*attachment_->control, partitions);
   return partitions.size();
+}
+
+std::shared_ptr<index::ArmedRequest> Store::request(const RequestId& id, std::string reply) {
+  const Call call(*attachment_);
+  return call.index().request(id, std::move(reply));
+}
+
+std::optional<RequestRecord> Store::find_request(const RequestId& id) {
+  const Call call(*attachment_);
+  return call.index().find_request(id);
+}
+
+std::size_t Store::drop_requests() {
+  const Patience patience(5.0);
+  const Call call(*attachment_);
+  return call.index().drop_requests();
 }
 
 }  // namespace tq

@@ -109,6 +109,11 @@ class Store {
   // One commit puts `session` in the place of all rows, its i-th block in blocks[i]. On an error nothing changed.
   void load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks);
 
+  // Numbers of requests: see index/requests.hpp.
+  std::shared_ptr<index::ArmedRequest> request(const RequestId& id, std::string reply);
+  std::optional<RequestRecord> find_request(const RequestId& id);
+  std::size_t drop_requests();
+
   // Limits of partitions: see index.hpp. Whoever waits at them is woken.
   void set_limits(const std::string& pattern, const LimitRule& rule);
   bool remove_limits(const std::string& pattern);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/index/armed_request.hpp"
 #include "core/index/tombstones.hpp"
 #include "core/index/txn.hpp"
 
@@ -33,6 +34,8 @@ std::string tags(const std::string& value) {
   return map + value;
 }
 
+constexpr tq::RowIndex far_row = (tq::RowIndex{1} << 50) + 4;  // of another node
+
 // Dense, ragged and column fields in a block of 64 KiB.
 std::vector<FieldLayout> layouts(const std::vector<std::string>& names, std::int64_t rows) {
   std::vector<FieldLayout> fields;
@@ -50,6 +53,26 @@ std::vector<FieldLayout> layouts(const std::vector<std::string>& names, std::int
   return fields;
 }
 
+tq::RequestId request_id(char number) {
+  tq::RequestId id{};
+  id.front() = number;
+  return id;
+}
+
+// Under a number, as a caller would that may have to ask again.
+template <class Change>
+void asked(Index& index, char number, Change&& change) {
+  const auto request = index.request(request_id(number), "reply");
+  tq::index::ArmedRequest::arm(request);
+  try {
+    change();
+  } catch (const tq::Error&) {
+    request->close();
+    throw;
+  }
+  request->close();
+}
+
 // Moves the first block that lies in memory.
 void spill(Index& index) {
   std::vector<Index::PlacedBlock> blocks = index.blocks_in_memory();
@@ -64,13 +87,14 @@ void spill(Index& index) {
 }  // namespace
 
 void put(Index& index, const std::string& partition, RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
-         std::vector<std::string> tag_maps) {
+         std::vector<std::string> tag_maps, bool create_rows) {
   tq::PublishRequest request;
   request.partition = partition;
   request.rows = std::move(rows);
   request.owner = living_owner;
   request.fields = layouts(names, count);
   request.tags = std::move(tag_maps);
+  request.create_rows = create_rows;
   if (!names.empty()) request.reservation = index.reserve(64u << 10, living_owner);
   if (!names.empty() && !request.reservation) return;  // no room, says the damage
   index.publish(request);
@@ -121,6 +145,8 @@ void IndexFixture::fill(Index& index) {
   index.grow_spill(payload_nbytes / 2);
   spill(index);
   index.clear_rows("val", by_index({53, 54, 55, 56}));  // leaves a retired block
+  asked(index, 1, [&] { put(index, "val", by_index({far_row, 53, far_row + 1}), 3, {"x"}, {}, true); });
+  asked(index, 2, [&] { index.merge_tags("val", {far_row}, {tags("2")}); });
   // What somebody left who died in the middle of two clears.
   const auto env = tq::index::Env::open(directory());
   tq::index::WriteTxn txn(*env, gate);
@@ -162,6 +188,7 @@ void use_index(Index& index, std::uint8_t order) {
     typed("consumption", [&] { require(index.consumption(partition, "learn").indexes.size() < most_rows, "as many rows"); });
     typed("consumed_rows", [&] { index.consumed_rows(partition, "learn"); });
     typed("unconsumed_rows", [&] { index.unconsumed_rows(partition); });
+    typed("find_request", [&] { index.find_request(request_id(1)); });
     typed("task_snapshot", [&] { require(index.task_snapshot(partition, "learn", {"x"}).claimed.size() < most_rows, "as many claims"); });
   }
   typed("partitions", [&] { index.partitions(); });
@@ -182,6 +209,10 @@ void use_index(Index& index, std::uint8_t order) {
       [&] { typed("put", [&] { put(index, "train", fresh(2), 2, {"x", "new"}); }); },
       [&] { typed("overwrite", [&] { put(index, "train", by_index({0, 5, 39}), 3, {"x", "y"}, {tags("9"), tags("8"), tags("7")}); }); },
       [&] { typed("put by key", [&] { put(index, "train", by_key({"a", "fresh"}), 2, {"x"}, {tags("6"), {}}); }); },
+      [&] { typed("put under given indexes", [&] { put(index, "train", by_index({far_row, 0, far_row + 9}), 3, {"x"}, {}, true); }, /*may_be_invalid=*/true); },
+      [&] { typed("asked for again", [&] { asked(index, 2, [&] { index.clear_rows("val", by_index({far_row})); }); }); },
+      [&] { typed("asked for", [&] { asked(index, 3, [&] { put(index, "val", fresh(1), 1, {"x"}); }); }); },
+      [&] { typed("drop_requests", [&] { index.drop_requests(); }); },
       [&] { typed("merge_tags", [&] { index.merge_tags("train", {0, 2}, {tags("5"), tags("4")}); }); },
       [&] { typed("reserve", [&] { index.reserve(1u << 20, living_owner); }); },
       [&] { typed("reserve_ahead", [&] { index.reserve_ahead(512, living_owner, 8); }); },
