@@ -28,9 +28,10 @@ class CallRecord:
         self._answers: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self._nbytes = 0
 
-    def answer(self, request_id: bytes, work: Callable[[], bytes], join_s: float, *, keep: bool = True) -> bytes | None:
-        """The answer: of `work`, called here when no attempt of this id was yet. None: another attempt is being worked
-        on, and was for `join_s` seconds more. `keep`: False for what may as well be done again."""
+    def answer(self, request_id: bytes, work: Callable[[], tuple[bytes, bool]], join_s: float) -> bytes | None:
+        """The answer: of `work`, called here when no attempt of this id was yet; it says whether to keep that, which
+        is not needed for what may as well be done again. None: another attempt is being worked on, and was for `join_s`
+        seconds more."""
         with self._guard:
             kept = self._answers.get(request_id)
             if kept is not None:
@@ -41,9 +42,10 @@ class CallRecord:
                 running = self._running[request_id] = _Running()
         if not first:
             return running.answer if running.done.wait(join_s) else None
-        answer = None
+        answer, keep = None, False
         try:
-            answer = running.answer = work()
+            answer, keep = work()
+            running.answer = answer
             return answer
         finally:
             with self._guard:

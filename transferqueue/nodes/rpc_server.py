@@ -145,12 +145,11 @@ class RpcServer:
             request = Request.decode(body)
         except TransferQueueError as error:
             return answer_of_error(error)
-        answer = self._record.answer(
-            request.request_id, lambda: self._work(request), request.join_s, keep=request.method not in self._reads
-        )
+        answer = self._record.answer(request.request_id, lambda: self._work(request), request.join_s)
         return RUNNING if answer is None else answer
 
-    def _work(self, request: Request) -> bytes:
+    def _work(self, request: Request) -> tuple[bytes, bool]:
+        """(answer, whether to keep it). What failed changed nothing, and may go well when it is tried again."""
         handler = self._handlers.get(request.method)
         call = Call(request.method, request.args, request.request_id, request.left_s, request.caller, self._stopping)
         try:
@@ -159,11 +158,11 @@ class RpcServer:
                     f"this node has no method {printable(request.method)!r}: use one version of transferqueue-shm on "
                     "all nodes"
                 )
-            return answer_of_value(handler(call))
+            return answer_of_value(handler(call)), request.method not in self._reads
         except Exception as error:  # it is the caller's, all of it
             if not isinstance(error, (TransferQueueError, ValueError, TypeError, LookupError, NotImplementedError)):
                 _log.warning("%s for %s failed", printable(request.method), printable(request.caller), exc_info=True)
-            return answer_of_error(error)
+            return answer_of_error(error), False
 
 
 def _start(
