@@ -82,9 +82,9 @@ class Session:
             if self.closed:
                 raise closed_error(self.name)
             if self._client is None or self._client.closed:
-                from transferqueue.client import TransferQueueClient
+                from transferqueue.client.joined import client_of
 
-                self._client = TransferQueueClient(self.attachment, self.config, self.service)
+                self._client = client_of(self.attachment, self.config, self.service)
             return self._client
 
     def is_called(self, name: str) -> bool:

@@ -46,9 +46,13 @@ class Node:
         self.store = attachment.store
         self.link = NodeLink(ordinal, cluster.name, Calls(cluster), cluster, call_s=2.0)
         self.service = StorageService(attachment.paths, attachment.store, self.config)
-        self.home = HomeService(attachment, self.config, self.service, self.link)
-        self.handlers = self.home.handlers()
         self.client = self.new_client(cluster)
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        """What an agent knows is only what its store does."""
+        self.home = HomeService(self.attachment, self.config, self.service, self.link, self.client.prefetch)
+        self.handlers = self.home.handlers()
 
     def new_client(self, cluster: OneProcess) -> ClusterClient:
         """As another process of the node would make one."""
@@ -68,6 +72,8 @@ class OneProcess:
     Attributes:
         calls: (ordinal, method) of every call, in order.
         cut: pairs of ordinals that do not reach each other now are not told apart: nobody reaches these.
+        all_homes: the node that becomes the home of every partition; None: the one that uses it first.
+        unanswered: methods whose answer is lost with the agent, which is started again and asked again.
         pulled_nbytes: payload that went from node to node.
         before_pull: called before each pull, with its request.
     """
@@ -77,6 +83,8 @@ class OneProcess:
         self.calls: list[tuple[int, str]] = []
         self.cut: set[int] = set()
         self.lost: set[int] = set()
+        self.unanswered: set[str] = set()
+        self.all_homes: int | None = None
         self.pulled_nbytes = 0
         self.before_pull: Callable[[PayloadRequest], None] = lambda request: None
         self._homes: dict[str, int] = {}
@@ -98,9 +106,19 @@ class OneProcess:
         with self._guard:
             self.calls.append((ordinal, method))
         self.reach(ordinal, until_s)
+        request_id = request_id or uuid.uuid4().bytes
+        if method in self.unanswered:
+            # The agent did it, died before it answered, and was started again.
+            self._call_now(ordinal, method, args, until_s, request_id)
+            self.at[ordinal].start_agent()
+        return self._call_now(ordinal, method, args, until_s, request_id)
+
+    def _call_now(
+        self, ordinal: int, method: str, args: Mapping[str, Any], until_s: float | None, request_id: bytes
+    ) -> Any:
         left_s = None if until_s is None else until_s - time.monotonic()
         sent = messages.decode(messages.encode(dict(args)))
-        call = Call(method, sent, request_id or uuid.uuid4().bytes, left_s, "a test")
+        call = Call(method, sent, request_id, left_s, "a test")
         return messages.decode(messages.encode(self.at[ordinal].handlers[method](call)))
 
     def reach(self, ordinal: int, until_s: float | None) -> None:
@@ -113,7 +131,7 @@ class OneProcess:
 
     # What the directory knows. `place` is also how a node is found.
 
-    def nodes(self) -> list[NodePlace]:
+    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]:
         return [
             NodePlace(node.ordinal, "here", 0, "", str(node.ordinal), alive=node.ordinal not in self.lost)
             for node in self.at
@@ -122,14 +140,14 @@ class OneProcess:
     def home_of(self, partition: str, create_at: int | None) -> int | None:
         with self._guard:
             if partition not in self._homes and create_at is not None:
-                self._homes[partition] = create_at
+                self._homes[partition] = create_at if self.all_homes is None else self.all_homes
             return self._homes.get(partition)
 
     def place(self, partition: str, ordinal: int) -> int:
         with self._guard:
             return self._homes.setdefault(partition, ordinal)
 
-    def is_lost(self, ordinal: int) -> bool:
+    def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool:
         return ordinal in self.lost
 
     def settle(self) -> None:

@@ -1,11 +1,9 @@
-"""Every guarantee of a session between nodes, without a network in between."""
+"""Puts and gets between nodes, without a network in between."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,61 +11,13 @@ import pytest
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from tests.nodes.one_process import OneProcess, in_threads, one_process
+from tests.nodes.batches import batch, payload_rows, same
+from tests.nodes.one_process import OneProcess, in_threads
 from transferqueue import errors
-from transferqueue.nodes.names import PAYLOAD, ordinal_of
+from transferqueue.metadata import BatchMeta
+from transferqueue.nodes.names import ordinal_of
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[OneProcess]:
-    with one_process(3) as made:
-        yield made
-
-
-_numbers = iter(range(1000))
-
-
-@pytest.fixture
-def p(cluster: OneProcess) -> Iterator[str]:
-    """A partition whose home is node 0."""
-    name = f"p{next(_numbers)}"
-    cluster.at[0].client.place_partition(name)
-    yield name
-    for node in cluster.at:
-        node.client.clear_partition(name)
-
-
-def batch(rows: int = 4, start: int = 0) -> TensorDict:
-    lengths = [1 + row % 3 for row in range(rows)]
-    return TensorDict(
-        {
-            "x": torch.arange(start, start + rows * 3).reshape(rows, 3),
-            "j": torch.nested.nested_tensor(
-                [torch.full((n,), float(start + row)) for row, n in enumerate(lengths)], layout=torch.jagged
-            ),
-            "s": NonTensorStack(*[f"row {start + row}" for row in range(rows)]),
-        },
-        batch_size=[rows],
-    )
-
-
-def same(left: TensorDict, right: TensorDict) -> None:
-    assert sorted(map(str, left.keys())) == sorted(map(str, right.keys()))
-    for name in left.keys():
-        a, b = left.get(name), right.get(name)
-        if isinstance(a, torch.Tensor) and a.is_nested:
-            assert a.layout == b.layout
-            assert all(torch.equal(x, y) for x, y in zip(a.unbind(), b.unbind(), strict=True))
-        elif isinstance(a, torch.Tensor):
-            assert torch.equal(a, b)
-        else:
-            assert a.tolist() == b.tolist()
-
-
-def payload_rows(cluster: OneProcess, ordinal: int) -> int:
-    return len(cluster.at[ordinal].store.production(PAYLOAD, [])[1])
 
 
 @pytest.mark.parametrize("writer", [0, 1])
@@ -107,39 +57,6 @@ def test_a_put_elsewhere_takes_one_round_trip(cluster: OneProcess, p: str) -> No
     assert cluster.calls == [(0, "rows.publish")] * 2
 
 
-def test_keys_and_tags(cluster: OneProcess, p: str) -> None:
-    keys = [f"k{row}" for row in range(4)]
-    put = cluster.at[1].client.kv_batch_put(keys, p, batch().select("x"), tags=[{"n": row} for row in range(4)])
-    assert put.fields == ["x"]
-    assert put.tags == [{"n": row} for row in range(4)]
-    more = cluster.at[2].client.kv_batch_put(keys[:2], p, batch(2).select("s"), tags=[{"m": 1}, {"m": 2}])
-    assert more.fields == ["s", "x"]
-    assert more.tags == [{"n": 0, "m": 1}, {"n": 1, "m": 2}]
-    for node in cluster.at:
-        assert node.client.kv_list(p) == {
-            p: {"k0": {"n": 0, "m": 1}, "k1": {"n": 1, "m": 2}, "k2": {"n": 2}, "k3": {"n": 3}}
-        }
-        assert node.client.kv_list()[p].keys() == set(keys)
-        got = node.client.kv_batch_get(keys[::-1], p)
-        assert got["x"].tolist() == batch()["x"].flip(0).tolist()
-        assert node.client.kv_batch_get(["k1", "k0"], p)["s"] == ["row 1", "row 0"]
-        with pytest.raises(errors.KeyNotFoundError):
-            node.client.kv_batch_get(["k1", "nosuch"], p)
-        skipped = node.client.kv_batch_get(["k1", "nosuch"], p, missing="skip")
-        assert skipped.batch_size[0] == 1
-        assert node.client.kv_batch_get(["nosuch"], p, missing="skip").batch_size[0] == 0
-        with pytest.raises(errors.FieldNotReadyError):
-            node.client.kv_batch_get(keys, p, ["s"])
-        assert node.client.kv_batch_get_by_meta(put)["x"].tolist() == batch()["x"].tolist()
-        found = node.client.kv_retrieve_meta(keys, p)
-        assert found.custom_meta[0] == {"n": 0, "m": 1}
-        assert node.client.kv_retrieve_keys(found.global_indexes, p) == keys
-    tag = cluster.at[2].client.kv_put("k9", p, tag={"only": "tag"})
-    assert tag.tags == [{"only": "tag"}]
-    cluster.at[1].client.kv_clear(["k9", "k0"], p)
-    assert set(cluster.at[2].client.kv_list(p)[p]) == {"k1", "k2", "k3"}
-
-
 def test_fields_that_several_nodes_put_on_the_same_rows(cluster: OneProcess, p: str) -> None:
     meta = cluster.at[1].client.put(batch().select("x"), partition_id=p)
     meta = cluster.at[2].client.put(batch().select("j"), metadata=meta)
@@ -150,8 +67,6 @@ def test_fields_that_several_nodes_put_on_the_same_rows(cluster: OneProcess, p: 
 
 
 def test_rows_of_one_field_from_several_nodes_and_the_home(cluster: OneProcess, p: str) -> None:
-    from transferqueue.metadata import BatchMeta
-
     metas = [cluster.at[ordinal].client.put(batch(3, 10 * ordinal), partition_id=p) for ordinal in (1, 0, 2)]
     meta = BatchMeta.concat(metas)
     meta.reorder([8, 3, 0, 7, 4, 1, 6, 5, 2])
@@ -164,8 +79,6 @@ def test_rows_of_one_field_from_several_nodes_and_the_home(cluster: OneProcess, 
 
 
 def test_rows_that_differ_in_type(cluster: OneProcess, p: str) -> None:
-    from transferqueue.metadata import BatchMeta
-
     first = cluster.at[1].client.put(TensorDict({"x": torch.zeros(2, 3)}, [2]), partition_id=p)
     second = cluster.at[2].client.put(TensorDict({"x": torch.ones(2, 5)}, [2]), partition_id=p)
     meta = BatchMeta.concat([first, second], validate=False)
@@ -200,96 +113,6 @@ def test_in_place(cluster: OneProcess, p: str) -> None:
         keyed.data["z"].fill_(5)
     assert keyed.meta.fields == ["z"]
     assert cluster.at[0].client.kv_batch_get("a", p)["z"].tolist() == [5]
-
-
-def test_consumption_is_exactly_once_from_all_nodes(cluster: OneProcess, p: str) -> None:
-    for ordinal in range(3):
-        cluster.at[ordinal].client.put(batch(20, 100 * ordinal), partition_id=p)
-    taken: list[list[int]] = []
-
-    def consume(ordinal: int) -> list[int]:
-        mine: list[int] = []
-        while True:
-            meta = cluster.at[ordinal].client.get_meta("x", 5, p, task_name="t", polling_mode=True)
-            if not meta.size:
-                return mine
-            mine += meta.global_indexes
-
-    taken = in_threads([lambda ordinal=ordinal: consume(ordinal) for ordinal in (0, 1, 2, 1, 2)])
-    indexes = cluster.at[0].store.production(p, [])[1].tolist()
-    assert sorted(number for mine in taken for number in mine) == sorted(indexes)
-    for node in cluster.at:
-        assert node.client.check_consumption_status("t", p)
-        assert node.client.check_production_status(["x", "s"], p)
-        _, status = node.client.get_production_status(["x"], p)
-        assert status is not None
-        assert status.sum() == 60
-    cluster.at[2].client.reset_consumption(p, "t")
-    assert not cluster.at[1].client.check_consumption_status("t", p)
-
-
-def test_claims_from_other_nodes(cluster: OneProcess, p: str) -> None:
-    cluster.at[2].client.put(batch(6), partition_id=p)
-    first = cluster.at[1].client.claim("t", p, fields="x", batch_size=4, lease_s=30)
-    assert first.meta.size == 4
-    assert cluster.at[1].client.get_data(first.meta, fields=["x"])["x"].tolist() == batch(4)["x"].tolist()
-    second = cluster.at[2].client.claim("t", p, fields="x", batch_size=4, lease_s=30, partial=True)
-    assert second.meta.size == 2
-    began = first.deadline_s
-    cluster.at[2].client.extend(first, 100)
-    assert first.deadline_s > began + 50
-    cluster.at[1].client.ack(first)
-    with pytest.raises(errors.StaleMetadataError):
-        cluster.at[0].client.ack(first)
-    cluster.at[0].client.nack(second)
-    third = cluster.at[1].client.claim("t", p, fields="x", batch_size=2, lease_s=0.2)
-    assert third.meta.size == 2
-    began_s = time.monotonic()
-    again = cluster.at[2].client.claim("t", p, fields="x", batch_size=2, lease_s=30, timeout=10)
-    assert again.meta.global_indexes == third.meta.global_indexes
-    assert time.monotonic() - began_s < 9
-    assert not cluster.at[2].client.claim("t", p, fields="x", batch_size=2, lease_s=30, timeout=0.05)
-
-
-@pytest.mark.parametrize("producer", [0, 1])
-def test_waits_are_woken_across_nodes(cluster: OneProcess, p: str, producer: int) -> None:
-    def later() -> None:
-        time.sleep(0.2)
-        cluster.at[producer].client.kv_batch_put([f"k{row}" for row in range(4)], p, batch())
-
-    thread = threading.Thread(target=later)
-    thread.start()
-    waiter = cluster.at[2].client
-    results = in_threads(
-        [
-            lambda: waiter.wait(p, fields="x", count=4, timeout=20),
-            lambda: waiter.kv_batch_get(["k3"], p, ["x"], timeout=20),
-            lambda: waiter.get_meta("x", 4, p, task_name="w", timeout=20),
-            lambda: waiter.wait(p, fields="x", keys=["k1", "k2"], timeout=20),
-        ]
-    )
-    thread.join()
-    assert results[0].size == results[2].size == 4
-    assert results[1]["x"].tolist() == [[9, 10, 11]]
-    assert waiter.get_data(results[3])["x"].tolist() == batch()["x"][1:3].tolist()
-    with pytest.raises(errors.TransferTimeoutError, match=r"waited 0\.1 s .*nosuch"):
-        waiter.wait(p, fields="nosuch", count=1, timeout=0.1)
-    with pytest.raises(errors.TransferTimeoutError, match=r"waited 0\.1 s"):
-        waiter.get_data(results[0], fields=["nosuch"], timeout=0.1)
-
-
-def test_asynchronous_calls(cluster: OneProcess, p: str) -> None:
-    async def both() -> Any:
-        reader, writer = cluster.at[2].client, cluster.at[1].client
-        waits = [asyncio.create_task(reader.async_wait(p, fields="x", count=4, timeout=20)) for _ in range(20)]
-        await asyncio.sleep(0.1)
-        meta = await writer.async_put(batch(), partition_id=p)
-        found = await asyncio.gather(*waits)
-        assert all(wait.global_indexes == meta.global_indexes for wait in found)
-        return await asyncio.gather(*[reader.async_get_data(meta) for _ in range(8)])
-
-    for got in asyncio.run(both()):
-        same(got, batch())
 
 
 def test_overwritten_rows_are_read_whole_and_never_half(cluster: OneProcess, p: str) -> None:
@@ -408,65 +231,7 @@ def test_a_put_that_the_home_refuses_leaves_nothing(cluster: OneProcess, p: str)
     assert cluster.at[1].store.stats()["used_bytes"] == before
 
 
-def test_a_cut_of_the_home_delays_puts_and_gets_and_applies_nothing_twice(cluster: OneProcess, p: str) -> None:
-    meta = cluster.at[1].client.put(batch(), partition_id=p)
-    cluster.cut.add(0)
-    threading.Timer(0.5, cluster.cut.clear).start()
-    results = in_threads(
-        [lambda: cluster.at[1].client.put(batch(), partition_id=p), lambda: cluster.at[2].client.get_data(meta)]
-    )
-    same(results[1], batch())
-    assert len(cluster.at[0].store.production(p, [])[1]) == 8
-    cluster.cut.add(0)
-    try:
-        with pytest.raises(errors.NodeUnreachableError):
-            cluster.at[1].client.put(batch(), partition_id=p, timeout=0.3)
-    finally:
-        cluster.cut.clear()
-
-
-def test_limits_are_the_home_s(cluster: OneProcess, p: str) -> None:
-    cluster.at[2].client.set_limits(p, max_unconsumed_rows=4, when_exceeded="wait")
-    assert cluster.at[1].client.get_limits(p).max_unconsumed_rows == 4
-    cluster.at[1].client.put(batch(), partition_id=p)
-    with pytest.raises(errors.LimitTimeoutError, match=r"waited 0\.3"):
-        cluster.at[1].client.put(batch(1), partition_id=p, timeout=0.3)
-    consumer = threading.Timer(0.3, lambda: cluster.at[2].client.get_meta("x", 4, p, task_name="t"))
-    consumer.start()
-    assert cluster.at[1].client.put(batch(2), partition_id=p, timeout=20).size == 2
-    consumer.join()
-    stats = cluster.at[1].client.stats(p)
-    assert stats.rows["total"] == 6
-    assert stats.limits[p].max_unconsumed_rows == 4
-
-
-def test_metadata_calls_of_every_kind(cluster: OneProcess, p: str) -> None:
-    other = cluster.at[1].client
-    meta = other.get_meta(["x"], 3, p, mode="insert")
-    assert not meta.is_ready
-    other.put(batch(3).select("x"), metadata=meta)
-    assert meta.is_ready
-    meta.update_custom_meta([{"w": row} for row in range(3)])
-    other.set_custom_meta(meta)
-    assert [row["w"] for row in cluster.at[2].client.get_meta("x", 0, p, mode="force_fetch").custom_meta] == [0, 1, 2]
-    assert p in other.get_partition_list()
-    assert PAYLOAD not in other.get_partition_list() + cluster.at[0].client.get_partition_list()
-    assert set(other.fields_meta(p).field_names) == {"x"}
-    assert other.coalesce(meta) is meta
-    assert other.row_shapes(meta, "x") == [(3,)] * 3
-    other.set_weight_version(p, 3)
-    assert cluster.at[2].client.get_production_status("x", "never used") == (None, None)
-    with pytest.raises(errors.PartitionNotFoundError):
-        other.stats("never used")
-    with pytest.raises(NotImplementedError, match="several nodes"):
-        other.save_checkpoint("/nowhere")
-    with pytest.raises(ValueError, match="no partition name"):
-        other.put(batch(), partition_id=PAYLOAD)
-
-
 def test_coalesced_at_home_and_read_elsewhere(cluster: OneProcess, p: str) -> None:
-    from transferqueue.metadata import BatchMeta
-
     metas = [cluster.at[1 + row % 2].client.put(batch(1, row), partition_id=p) for row in range(6)]
     meta = BatchMeta.concat(metas)
     cluster.at[1].client.coalesce(meta)
@@ -477,6 +242,31 @@ def test_coalesced_at_home_and_read_elsewhere(cluster: OneProcess, p: str) -> No
     assert cluster.at[2].client.get_data(meta)["s"] == [f"row {row}" for row in range(6)]
 
 
+def test_fields_of_several_puts_that_are_moved_together_keep_their_own_payload(cluster: OneProcess, p: str) -> None:
+    metas = []
+    for row in range(6):
+        meta = cluster.at[row % 3].client.put(batch(1, row).select("x"), partition_id=p)
+        meta = cluster.at[(row + 1) % 3].client.put(batch(1, row).select("j", "s"), metadata=meta)
+        metas.append(cluster.at[2].client.put(TensorDict({"y": torch.tensor([row])}, [1]), metadata=meta))
+    meta = BatchMeta.concat(metas)
+    cluster.at[1].client.coalesce(meta)
+    for node in cluster.at:
+        got = node.client.get_data(meta)
+        assert torch.equal(got["x"], torch.cat([batch(1, row)["x"] for row in range(6)]))
+        assert got["s"] == [f"row {row}" for row in range(6)]
+        assert got["y"].tolist() == list(range(6))
+    cluster.settle()
+    cluster.at[0].client.clear_samples(meta[:2])
+    cluster.settle()
+    for node in cluster.at:
+        again = node.new_client(cluster).get_data(meta[2:])
+        assert again["y"].tolist() == [2, 3, 4, 5]
+        assert again["s"] == [f"row {row}" for row in range(2, 6)]
+    cluster.at[1].client.clear_partition(p)
+    cluster.settle()
+    assert [payload_rows(cluster, ordinal) for ordinal in range(3)] == [0, 0, 0]
+
+
 def test_pickled_rows_of_another_node_are_refused_unless_allowed(cluster: OneProcess, p: str) -> None:
     rows = NonTensorStack(*[complex(row, 1) for row in range(2)])
     meta = cluster.at[1].client.put(TensorDict({"o": rows}, [2]), partition_id=p)
@@ -484,13 +274,3 @@ def test_pickled_rows_of_another_node_are_refused_unless_allowed(cluster: OnePro
     for ordinal in (0, 2):
         with pytest.raises(errors.PickleNotAllowedError):
             list(cluster.at[ordinal].client.get_data(meta)["o"])
-
-
-def test_prefetch(cluster: OneProcess, p: str) -> None:
-    meta = cluster.at[1].client.put(batch(30), partition_id=p)
-    native = cluster.at[0].client.put(batch(30), partition_id=p)
-    for rows in (meta, native):
-        assert cluster.at[2].client.prefetch(rows) > 0
-        assert cluster.at[2].client.get_data_with_report(rows)[1].bytes_pulled == 0
-    assert cluster.at[0].client.prefetch(meta, "x") == 30 * 24
-    assert cluster.at[0].client.prefetch(native) == 0

@@ -156,6 +156,25 @@ def test_four_readers_of_one_node_have_the_bytes_cross_once(cluster: Processes, 
     assert 0 < cluster.sent_nbytes() - before <= 1.02 * nbytes
 
 
+def test_an_agent_that_stands_still_delays_calls_and_nothing_is_done_twice(cluster: Processes, p: str) -> None:
+    meta = cluster.client(1).put(rows(EIGHT, 1), partition_id=p)
+    cluster.agents[0].kill(signal.SIGSTOP)
+    threading.Timer(1.5, cluster.agents[0].kill, [signal.SIGCONT]).start()
+    results = in_threads(
+        [
+            lambda: cluster.client(1).put(rows(EIGHT, 2), partition_id=p),
+            lambda: cluster.client(2).get_data(meta),
+            lambda: cluster.client(2).get_meta("x", 8, p, task_name="t", timeout=60),
+        ]
+    )
+    assert versions_of(results[1]) == [(number, 1) for number in EIGHT]
+    indexes, status = cluster.client(2).get_consumption_status("t", p)
+    assert indexes is not None
+    assert status is not None
+    assert len(indexes) == 16
+    assert int(status.sum()) == 8
+
+
 def _die_in_a_put(pipe: Connection, client: ClusterClient, partition: str, point: str, after: int) -> None:
     _native.arm_pause(point, "kill", after=after)
     client.kv_batch_put(KEYS, partition, rows(EIGHT, 9))

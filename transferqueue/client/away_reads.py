@@ -11,28 +11,26 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tensordict import TensorDict
 
-from transferqueue.aio import asynchronous
 from transferqueue.client.away_writes import AwayWriteCalls
-from transferqueue.client.core import Indexes, as_indexes, by_partition, check_batch_meta, check_names
+from transferqueue.client.core import Indexes, as_indexes
 from transferqueue.client.keyed import KeyedRead
-from transferqueue.client.reads import HowToRead
+from transferqueue.client.reads import HowToRead, ReadCost
 from transferqueue.client.routed_calls import retitled
 from transferqueue.client.row_choice import join_rows
-from transferqueue.codec import Part, decode_parts
+from transferqueue.codec import STORED, Part, decode_parts
 from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError, name_some
-from transferqueue.metadata import BatchMeta
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.fetching import Fetched, Fetcher
 from transferqueue.nodes.link import WAIT_SLICE_S
 from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import groups_of, has_stubs
-from transferqueue.waiting import Steps, away, blocking, deadline, is_over
+from transferqueue.waiting import Steps, away, deadline, is_over
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved
@@ -49,32 +47,45 @@ class AwayReadCalls(AwayWriteCalls):
     _fetcher: Fetcher
 
     def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
-        home = yield from self._home(partition, create=how.timeout is not None)
+        home = yield from self._home(partition, create=how[1] is not None)
+        read = Read(*how)
         if home is None or home == self.link.ordinal:
-            return (yield from super()._read_rows(partition, indexes, names, how))
+            started_s = time.perf_counter()
+            resolved = yield from self._resolved_here(partition, indexes, names, read)
+            if read.cost is not None:
+                read.cost.looked(len(indexes), time.perf_counter() - started_s, waited=read.timeout is not None)
+            return (yield from self._read_resolved(partition, resolved, names, read))
         asked = {"indexes": indexes, "fields": list(names)}
-        batch = yield from self._read_away(partition, home, asked, how)
+        batch = yield from self._read_away(partition, home, asked, read)
         assert batch is not None  # narrowing: rows by index are never left out
         return batch
+
+    def _resolved_here(self, partition: str, indexes: Indexes, names: Sequence[str], read: Read) -> Steps[Resolved]:
+        if read.timeout is not None:
+            return (yield from self._awaited(partition, indexes, names, read.timeout, read.until_s))
+        resolved = self._look(partition, indexes, names, raise_missing=True)
+        assert resolved is not None  # narrowing: it raised
+        return resolved
 
     def _read_keys(
         self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead, read: HowToRead
     ) -> Steps[TensorDict]:
         home = yield from self._home(partition, create=how.timeout is not None)
+        options = Read(*read)._replace(until_s=None if how.timeout is None else deadline(how.timeout))
         if home is None or home == self.link.ordinal:
-            return (yield from super()._read_keys(partition, keys, fields, how, read))
-        read = read._replace(until_s=deadline(how.timeout))
+            found = yield from self._resolve_some(partition, keys, fields, how)
+            if found is None:
+                return TensorDict({}, batch_size=[0])
+            return (yield from self._read_resolved(partition, *found, options))
         asked = {"keys": keys, "fields": fields, "missing": how.missing, "missing_fields": how.missing_fields}
-        batch = yield from self._read_away(partition, home, asked, read)
+        batch = yield from self._read_away(partition, home, asked, options)
         return TensorDict({}, batch_size=[0]) if batch is None else batch
 
-    def _read_resolved(
-        self, partition: str, resolved: Resolved, names: Sequence[str], how: HowToRead
-    ) -> Steps[TensorDict]:
+    def _read_resolved(self, partition: str, resolved: Resolved, names: Sequence[str], how: Read) -> Steps[TensorDict]:
         """At the home: rows whose payload lies elsewhere, or was put by this node's processes, or both."""
         if not has_stubs(resolved):
-            return (yield from super()._read_resolved(partition, resolved, names, how))
-        tries = _Tries(partition, self.link.until(how.until_s))
+            return self._decoded(partition, resolved, names, how.mode, how.layout, how.cost)
+        tries = Tries(partition, self.link.until(how.until_s))
         indexes = as_indexes(resolved.indexes)
         while True:
             try:
@@ -82,15 +93,15 @@ class AwayReadCalls(AwayWriteCalls):
             except BaseException:
                 resolved.release()
                 raise
-            away_groups, mixed, own = _split(groups)
-            with _released(resolved):
+            away_groups, mixed, own = split(groups)
+            with released(resolved):
                 try:
-                    wanted = away_groups + [_rows_of(group, group.names >= 0) for group in mixed]
+                    wanted = away_groups + [rows_of(group, group.names >= 0) for group in mixed]
                     fetched = yield from self._fetched(partition, self.link.ordinal, indexes, wanted, tries.until_s)
                 except GoneError as error:
                     pause = tries.again(error)
                 else:
-                    with _released(fetched):
+                    with released(fetched):
                         return self._decode_home(partition, resolved, names, how, own, away_groups, mixed, fetched)
             yield from away(functools.partial(time.sleep, pause))
             found = self._look(partition, indexes, names, raise_missing=True)
@@ -102,7 +113,7 @@ class AwayReadCalls(AwayWriteCalls):
         partition: str,
         resolved: Resolved,
         names: Sequence[str],
-        how: HowToRead,
+        how: Read,
         own: list[str],
         groups: list[Group],
         mixed: list[Group],
@@ -121,18 +132,18 @@ class AwayReadCalls(AwayWriteCalls):
             if not local.complete or _blocks(local) - _blocks(resolved):
                 local.release()
                 raise GoneError("rows changed while they were read", partition_id=partition)
-            with _released(local):
+            with released(local):
                 pieces = [
                     self._decode_parts([Part(local, group.fields, self._config.unpickles_own)], group.fields, how),
-                    self._decode_parts([self._part(_rows_of(group, group.names >= 0), found)], group.fields, how),
+                    self._decode_parts([self._part(rows_of(group, group.names >= 0), found)], group.fields, how),
                 ]
             order = np.empty(resolved.n_rows, dtype=np.int64)
             order[np.concatenate((here, there))] = np.arange(resolved.n_rows)
             batch.update(join_rows(pieces, order))
         return batch.select(*[name for name in names if name in batch.keys()]) if mixed else batch
 
-    def _read_away(self, partition: str, home: int, asked: dict[str, Any], how: HowToRead) -> Steps[TensorDict | None]:
-        tries = _Tries(partition, self.link.until(how.until_s))
+    def _read_away(self, partition: str, home: int, asked: dict[str, Any], how: Read) -> Steps[TensorDict | None]:
+        tries = Tries(partition, self.link.until(how.until_s))
         started_s = time.perf_counter()
         while True:
             located = yield from self._located(partition, home, asked, how)
@@ -149,7 +160,7 @@ class AwayReadCalls(AwayWriteCalls):
                 continue
             if how.cost is not None:
                 how.cost.bytes_pulled += fetched.pulled_nbytes
-            with _released(fetched):
+            with released(fetched):
                 parts = [
                     self._part(group, found) for group, found in zip(located.groups, fetched.resolved, strict=True)
                 ]
@@ -163,7 +174,7 @@ class AwayReadCalls(AwayWriteCalls):
         call = functools.partial(self._fetcher.fetch, partition, home, indexes, groups, until_s)
         return (yield from away(call))
 
-    def _located(self, partition: str, home: int, asked: dict[str, Any], how: HowToRead) -> Steps[Located | None]:
+    def _located(self, partition: str, home: int, asked: dict[str, Any], how: Read) -> Steps[Located | None]:
         """What the home answers; waits there, a slice at a time."""
         rows = len(asked["indexes"]) if "indexes" in asked else None
         while True:
@@ -189,7 +200,7 @@ class AwayReadCalls(AwayWriteCalls):
         ours = not len(group.home_blocks) and bool((ordinals_of(group.names) == self.link.ordinal).all())
         return Part(resolved, group.fields, self._config.unpickles_own if ours else self._config.allow_pickle is True)
 
-    def _decode_parts(self, parts: Sequence[Part], names: Sequence[str], how: HowToRead) -> TensorDict:
+    def _decode_parts(self, parts: Sequence[Part], names: Sequence[str], how: Read) -> TensorDict:
         batch, viewed, copied = decode_parts(
             parts, names, mode=how.mode, copy_below=self._config.read.copy_below, layout=how.layout
         )
@@ -202,60 +213,18 @@ class AwayReadCalls(AwayWriteCalls):
             how.cost.bytes_copied += copied
         return batch
 
-    @blocking
-    def prefetch(
-        self, metadata: BatchMeta, fields: str | Sequence[str] | None = None, *, timeout: float | None = None
-    ) -> Steps[int]:
-        """Brings the rows of `metadata` to this node, so that the reads of all its processes find them here.
 
-        What is brought is a copy that goes first when a put finds no room.
+class Read(NamedTuple):
+    """`HowToRead` by names."""
 
-        Args:
-            metadata, fields, timeout: as in `get_data`.
-
-        Returns:
-            bytes that came over the network.
-
-        Raises:
-            as `get_data`.
-        """
-        self._open()
-        self._check_session(check_batch_meta(metadata, "prefetch"))
-        names = metadata.field_names if fields is None else check_names(fields, "fields")
-        how = HowToRead("shared", timeout, deadline(timeout) if timeout is not None else None)
-        total = 0
-        for partition, indexes in by_partition(metadata) if names else ():
-            home = yield from self._home(partition, create=False)
-            tries = _Tries(partition, self.link.until(how.until_s))
-            while True:
-                if home is None or home == self.link.ordinal:
-                    resolved = self._look(partition, indexes, names, raise_missing=True)
-                    assert resolved is not None  # narrowing: it raised
-                    with _released(resolved):
-                        groups = groups_of(resolved, names, None)
-                    away_groups, mixed, _ = _split(groups)
-                    wanted = away_groups + [_rows_of(group, group.names >= 0) for group in mixed]
-                    located = Located(partition, self.link.ordinal, indexes, names, wanted)
-                else:
-                    found = yield from self._located(partition, home, {"indexes": indexes, "fields": list(names)}, how)
-                    assert found is not None  # narrowing: rows by index are never left out
-                    located = found
-                try:
-                    fetched = yield from self._fetched(
-                        partition, located.home, located.indexes, located.groups, tries.until_s
-                    )
-                except GoneError as error:
-                    yield from away(functools.partial(time.sleep, tries.again(error)))
-                    continue
-                fetched.release()
-                total += fetched.pulled_nbytes
-                break
-        return total
-
-    async_prefetch = asynchronous(prefetch)
+    mode: str
+    timeout: float | None
+    until_s: float | None
+    layout: str = STORED
+    cost: ReadCost | None = None
 
 
-class _Tries:
+class Tries:
     """Looks at one partition that found rows and not their payload."""
 
     def __init__(self, partition: str, until_s: float) -> None:
@@ -291,7 +260,7 @@ class _Tries:
 
 
 @contextlib.contextmanager
-def _released(held: Any) -> Iterator[None]:
+def released(held: Any) -> Iterator[None]:
     """Drops the leases at the end; views have their own."""
     try:
         yield
@@ -299,7 +268,7 @@ def _released(held: Any) -> Iterator[None]:
         held.release()
 
 
-def _split(groups: Sequence[Group]) -> tuple[list[Group], list[Group], list[str]]:
+def split(groups: Sequence[Group]) -> tuple[list[Group], list[Group], list[str]]:
     """(all rows under names, some rows under names, fields whose rows all lie here as such)."""
     away_groups, mixed, own = [], [], []
     for group in groups:
@@ -313,7 +282,7 @@ def _split(groups: Sequence[Group]) -> tuple[list[Group], list[Group], list[str]
     return away_groups, mixed, own
 
 
-def _rows_of(group: Group, chosen: Any) -> Group:
+def rows_of(group: Group, chosen: Any) -> Group:
     return Group(group.fields, group.names[chosen], group.copies)
 
 

@@ -136,7 +136,7 @@ class AwayWriteCalls(RoutedCalls):
         timeout_s = self._config.put.timeout_s if timeout is None else timeout
         while True:
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            slice_s = WAIT_SLICE_S / 2 if left_s is None else min(left_s, WAIT_SLICE_S / 2)
+            slice_s = WAIT_SLICE_S if left_s is None else min(left_s, WAIT_SLICE_S)
             args = {
                 "partition": partition,
                 "rows": {name: value for name, value in rows.items() if value is not None},
@@ -157,6 +157,7 @@ class AwayWriteCalls(RoutedCalls):
                 if error.resource != "payload" or is_over(until_s):
                     raise
                 continue
+            done.indexes.flags.writeable = False  # as those of the store are
             return done if len(done.indexes) or not done.shed_rows else _Dropped(done.shed_rows)
 
     def _tell(self, partition: str, args: dict[str, Any], until_s: float, payload: InFlight | None) -> Published:

@@ -1,18 +1,18 @@
 """`TransferQueueClient`: the calls of `rows`, `consumption`, `reads`, `writes`, `keyed`, `conditions`, `coalescing`,
-`checkpointing`, `typed_reads`."""
+`checkpointing`, `typed_reads`, `placement`."""
 
 from __future__ import annotations
 
 import inspect
 
 from transferqueue.client.core import Housekeeping
-from transferqueue.client.typed_reads import TypedReadCalls
+from transferqueue.client.placement import PlacementCalls
 from transferqueue.config import Config
 from transferqueue.metadata import set_row_shape_lookup
 from transferqueue.storage.attachment import Attachment
 
 
-class TransferQueueClient(TypedReadCalls):
+class TransferQueueClient(PlacementCalls):
     """Everything that one process does with a session's rows.
 
     Every method is safe from many threads and has an asynchronous form ``async_<name>`` with the same arguments, usable

@@ -7,8 +7,8 @@ import time
 from typing import Any, NoReturn
 
 from transferqueue.aio import asynchronous
-from transferqueue.client.away_streams import AwayStreamCalls
 from transferqueue.client.core import Housekeeping
+from transferqueue.client.prefetching import PrefetchCalls
 from transferqueue.config import Config
 from transferqueue.nodes.fetching import Fetcher, Sources
 from transferqueue.nodes.link import NodeLink
@@ -17,7 +17,7 @@ from transferqueue.storage.attachment import Attachment
 from transferqueue.waiting import run_steps
 
 
-class ClusterClient(AwayStreamCalls):
+class ClusterClient(PrefetchCalls):
     """A `TransferQueueClient` whose partitions may have their home, and whose rows may have their payload, on any node.
     `routes` says of each call where it runs."""
 

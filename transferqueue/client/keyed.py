@@ -188,7 +188,7 @@ class KeyedCalls(InPlaceCalls):
         listed, partition = check_keys(keys, distinct=False), check_partition(partition_id)
         fields = None if select_fields is None else check_names(select_fields, "select_fields")
         how.check()
-        read = HowToRead(self._read_mode(how.mode, how.device), how.timeout, None, how.layout)
+        read: HowToRead = (self._read_mode(how.mode, how.device), how.timeout, None, how.layout, None)
         batch = yield from self._read_keys(partition, listed, fields, how, read)
         return batch if how.device is None else batch.to(how.device)
 
@@ -198,7 +198,7 @@ class KeyedCalls(InPlaceCalls):
         found = yield from self._resolve_some(partition, keys, fields, how)
         if found is None:
             return TensorDict({}, batch_size=[0])
-        return (yield from self._read_resolved(partition, *found, read))
+        return self._decoded(partition, *found, read[0], read[3])
 
     def _resolve_some(
         self, partition: str, keys: list[str], fields: list[str] | None, how: KeyedRead

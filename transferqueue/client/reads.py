@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -111,42 +111,56 @@ class ReadCalls(ConsumptionCalls):
         until_s = None if timeout is None else deadline(timeout)
         batches: list[TensorDict] = []
         for partition, indexes in by_partition(metadata) if names else ():
-            how = HowToRead(mode, timeout, until_s, layout, cost)
-            batches.append((yield from self._read_rows(partition, indexes, names, how)))
+            batches.append(
+                (yield from self._read_rows(partition, indexes, names, (mode, timeout, until_s, layout, cost)))
+            )
         batch = batches[0] if len(batches) == 1 else self._in_order(metadata, batches)
         return batch if device is None else batch.to(device)
 
     def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
         """Rows of one partition."""
-        cost = how.cost
+        mode, timeout, until_s, layout, cost = how
         started_s = 0.0 if cost is None else time.perf_counter()
-        if how.timeout is None:
+        if timeout is None:
             resolved = self._look(partition, indexes, names, raise_missing=True)
+            assert resolved is not None  # narrowing: it raised
         else:
-            resolved = yield from wait_until(
+            resolved = yield from self._awaited(partition, indexes, names, timeout, until_s)
+        if cost is not None:
+            cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
+        return self._decoded(partition, resolved, names, mode, layout, cost)
+
+    def _awaited(
+        self, partition: str, indexes: Indexes, names: Sequence[str], timeout: float, until_s: float | None
+    ) -> Steps[Resolved]:
+        """Rows that have all the fields, leased."""
+        return (
+            yield from wait_until(
                 self._store,
                 partition,
-                how.until_s,
+                until_s,
                 partial(self._look, partition, indexes, names, raise_missing=False),
-                partial(self._read_timeout, partition, indexes, names, how.timeout),
+                partial(self._read_timeout, partition, indexes, names, timeout),
             )
-        if cost is not None:
-            cost.looked(len(indexes), time.perf_counter() - started_s, waited=how.timeout is not None)
-        assert resolved is not None  # narrowing: without a timeout `_look` raised
-        return (yield from self._read_resolved(partition, resolved, names, how))
+        )
 
-    def _read_resolved(
-        self, partition: str, resolved: Resolved, names: Sequence[str], how: HowToRead
-    ) -> Steps[TensorDict]:
-        """Rows that have all the fields."""
-        batch, viewed, copied = self._decode(resolved, names, how.mode, how.layout)
-        if copied and how.mode != "copy":
+    def _decoded(
+        self,
+        partition: str,
+        resolved: Resolved,
+        names: Sequence[str],
+        mode: str,
+        layout: str,
+        cost: ReadCost | None = None,
+    ) -> TensorDict:
+        """Rows that have all the fields, and whose payload is here."""
+        batch, viewed, copied = self._decode(resolved, names, mode, layout)
+        if copied and mode != "copy":
             self._service.note_gather(partition, as_indexes(resolved.indexes), names, copied)
-        if how.cost is not None:
-            how.cost.bytes_viewed += viewed
-            how.cost.bytes_copied += copied
+        if cost is not None:
+            cost.bytes_viewed += viewed
+            cost.bytes_copied += copied
         return batch
-        yield  # never: nothing to wait for
 
     def _read_mode(self, mode: str | None, device: Any) -> str:
         if mode is not None:
@@ -258,14 +272,8 @@ class ReadCost:
             self.resolve_s += seconds
 
 
-class HowToRead(NamedTuple):
-    """The options of a read, see `ReadCalls.get_data`, and its deadline."""
-
-    mode: str
-    timeout: float | None
-    until_s: float | None
-    layout: str = STORED
-    cost: ReadCost | None = None
+HowToRead = tuple[str, float | None, float | None, str, ReadCost | None]
+"""The options of a read, see `ReadCalls.get_data`: mode, timeout, its deadline, layout, and what it costs."""
 
 
 def describe_missing(resolved: Resolved, missing: dict[str, list[int]]) -> str:

@@ -17,7 +17,7 @@ from transferqueue._native import claim_clock
 from transferqueue.aio import asynchronous
 from transferqueue.claims import Claim
 from transferqueue.client.client import TransferQueueClient
-from transferqueue.client.core import check_batch_meta, check_partition
+from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_names, check_partition
 from transferqueue.client.node_client import NodeClient
 from transferqueue.client.routes import CLAIM, METADATA, OWN, ROUTED, Route
 from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError
@@ -86,7 +86,7 @@ class RoutedCalls(NodeClient):
             return (yield from local(**arguments))
         if isinstance(arguments.get("metadata"), BatchMeta):
             self._check_session(arguments["metadata"])
-            arguments["metadata"] = _rows_only(arguments["metadata"])
+            arguments["metadata"] = rows_only(arguments["metadata"])
         if not route.waits:
             args = {"name": name, "partition": partition, "arguments": _plain(arguments)}
             return (yield from self._at_home(partition, home, "home.call", args, self.link.until(None)))
@@ -140,11 +140,18 @@ class RoutedCalls(NodeClient):
         for piece in here:
             yield from local(**{what: piece}, **rest)
         for partition, home, piece in elsewhere:
-            sent = piece if name == "set_custom_meta" else _rows_only(piece)
+            sent = piece if name == "set_custom_meta" else rows_only(piece)
             sent.extra_info = {}
             args = {"name": name, "partition": partition, "arguments": _plain({what: sent, **rest})}
             yield from self._at_home(partition, home, "home.call", args, self.link.until(None))
+            if name == "coalesce":
+                yield from self._coalesced_here(
+                    partition, home, as_indexes(piece.index_array), check_names(rest["fields"], "fields")
+                )
         return metadata if name == "coalesce" else None
+
+    def _coalesced_here(self, partition: str, home: int, indexes: Indexes, names: list[str]) -> Steps[None]:
+        raise NotImplementedError  # see `PrefetchCalls`
 
     def _by_claim(self, name: str, arguments: dict[str, Any], local: Callable[..., Steps[Any]]) -> Steps[Any]:
         claim = arguments["claim"]
@@ -154,7 +161,7 @@ class RoutedCalls(NodeClient):
         home = (yield from self._home(claim.partition_id, create=False)) if claim else None
         if home is None or home == self.link.ordinal:
             return (yield from local(**arguments))
-        sent = dataclasses.replace(claim, meta=_rows_only(claim.meta))
+        sent = dataclasses.replace(claim, meta=rows_only(claim.meta))
         args = {
             "name": name,
             "partition": claim.partition_id,
@@ -227,15 +234,7 @@ class RoutedCalls(NodeClient):
 
     @blocking
     def place_partition(self, partition_id: str, node: int | None = None) -> Steps[int]:
-        """Chooses the node whose index the partition's rows stand in, before anybody uses the partition.
-
-        Args:
-            partition_id: a new name.
-            node: ordinal of a node; None: this one.
-
-        Returns:
-            The ordinal of its home: another one than `node` where somebody was faster.
-        """
+        """See `TransferQueueClient.place_partition`."""
         partition = check_partition(partition_id)
         wanted = self.link.ordinal if node is None else node
         return (yield from away(functools.partial(self.link.place, partition, wanted)))
@@ -258,7 +257,7 @@ class RoutedCalls(NodeClient):
     async_kv_list: Any = asynchronous(kv_list)
     async_set_limits: Any = asynchronous(set_limits)
     async_stats: Any = asynchronous(stats)
-    async_place_partition = asynchronous(place_partition)
+    async_place_partition: Any = asynchronous(place_partition)
 
 
 def retitled(error: TransferTimeoutError, timeout: float | None) -> TransferTimeoutError:
@@ -271,7 +270,7 @@ def retitled(error: TransferTimeoutError, timeout: float | None) -> TransferTime
     return type(error)(error.message.replace(f"waited {slice_s} s", f"waited {timeout} s", 1), **details)
 
 
-def _rows_only(metadata: BatchMeta) -> BatchMeta:
+def rows_only(metadata: BatchMeta) -> BatchMeta:
     """Its rows and which of them are pads: all that a home needs."""
     rows = BatchMeta(metadata.index_array, metadata.partition_ids, session=metadata.session)
     rows._pads = metadata._pads

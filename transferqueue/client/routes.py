@@ -17,39 +17,41 @@ class Route:
             partitions and is split (METADATA), or a claim (CLAIM). OWN: a method of `ClusterClient` decides.
         creates: a partition that has no home yet gets one: the caller's node. Else the call is made on the own node,
             which says what it says of partitions that do not exist.
+        changes: it changes rows or what is known of them, which happens once, however often the call is made again.
         waits: it has a `timeout` and may wait for rows: at the home, a slice at a time.
     """
 
     by: str
     creates: bool = False
+    changes: bool = False
     waits: bool = False
 
 
 ROUTED: Mapping[str, Route] = {
-    "ack": Route(CLAIM),
+    "ack": Route(CLAIM, changes=True),
     "check_consumption_status": Route(PARTITION),
     "check_production_status": Route(PARTITION),
-    "claim": Route(PARTITION, creates=True, waits=True),
-    "clear_partition": Route(PARTITION),
-    "clear_samples": Route(METADATA),
-    "coalesce": Route(METADATA),
-    "extend": Route(CLAIM),
+    "claim": Route(PARTITION, creates=True, changes=True, waits=True),
+    "clear_partition": Route(PARTITION, changes=True),
+    "clear_samples": Route(METADATA, changes=True),
+    "coalesce": Route(METADATA, changes=True),
+    "extend": Route(CLAIM, changes=True),
     "fields_meta": Route(PARTITION),
     "get_consumption_status": Route(PARTITION),
     "get_limits": Route(PARTITION),
-    "get_meta": Route(PARTITION, creates=True, waits=True),
+    "get_meta": Route(PARTITION, creates=True, changes=True, waits=True),
     "get_partition_list": Route(OWN),
     "get_production_status": Route(PARTITION),
-    "kv_clear": Route(PARTITION),
+    "kv_clear": Route(PARTITION, changes=True),
     "kv_list": Route(OWN),
     "kv_retrieve_keys": Route(PARTITION),
-    "kv_retrieve_meta": Route(PARTITION, creates=True, waits=True),
-    "nack": Route(CLAIM),
+    "kv_retrieve_meta": Route(PARTITION, creates=True, changes=True, waits=True),
+    "nack": Route(CLAIM, changes=True),
     "place_partition": Route(OWN),
-    "reset_consumption": Route(PARTITION),
-    "set_custom_meta": Route(METADATA),
-    "set_limits": Route(OWN),
-    "set_weight_version": Route(PARTITION, creates=True),
+    "reset_consumption": Route(PARTITION, changes=True),
+    "set_custom_meta": Route(METADATA, changes=True),
+    "set_limits": Route(OWN, changes=True),
+    "set_weight_version": Route(PARTITION, creates=True, changes=True),
     "stats": Route(OWN),
     "wait": Route(PARTITION, creates=True, waits=True),
 }

@@ -67,8 +67,11 @@ def decode(
     n_rows = resolved.n_rows
     if not n_rows or not names:
         return new_batch({}, n_rows), 0, 0
+    plain = PlainColumns(resolved, names, mode, copy_below)
+    if not plain.rest and layout == STORED:
+        return new_batch(plain.columns, n_rows), plain.viewed_nbytes, plain.copied_nbytes
     found = _Columns(n_rows, mode, copy_below, layout)
-    found.read(resolved, names, allow_pickle=allow_pickle)
+    found.read(resolved, plain, allow_pickle=allow_pickle)
     return found.batch(), found.viewed_nbytes, found.copied_nbytes
 
 
@@ -96,7 +99,8 @@ def decode_parts(
         return new_batch({}, n_rows), 0, 0
     found = _Columns(n_rows, mode, copy_below, layout)
     for part in parts:
-        found.read(part.resolved, list(part.fields), allow_pickle=part.allow_pickle)
+        plain = PlainColumns(part.resolved, list(part.fields), mode, copy_below, found.offsets)
+        found.read(part.resolved, plain, allow_pickle=part.allow_pickle)
     found.columns = {name: found.columns[name] for name in fields}
     return found.batch(), found.viewed_nbytes, found.copied_nbytes
 
@@ -109,10 +113,10 @@ class _Columns:
         "_layout",
         "_mode",
         "_n_rows",
-        "_offsets",
         "_paths",
         "columns",
         "copied_nbytes",
+        "offsets",
         "viewed_nbytes",
     )
 
@@ -121,13 +125,12 @@ class _Columns:
         self._mode = mode
         self._copy_below = copy_below
         self._layout = layout
-        self._offsets: list[torch.Tensor] = []
+        self.offsets: list[torch.Tensor] = []
         self._paths: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {}
         self.columns: dict[str, Any] = {}
         self.viewed_nbytes = self.copied_nbytes = 0
 
-    def read(self, resolved: _native.Resolved, names: list[str], *, allow_pickle: bool) -> None:
-        plain = PlainColumns(resolved, names, self._mode, self._copy_below, self._offsets)
+    def read(self, resolved: _native.Resolved, plain: PlainColumns, *, allow_pickle: bool) -> None:
         general: GeneralColumns | None = None
         columns = plain.columns
         for name, parts in plain.rest:
@@ -147,7 +150,7 @@ class _Columns:
                 columns[name], place = _undamaged(name, general.column, name)
             if place.path:
                 self._paths[name] = (place.path, place.inner_batch)
-        self._offsets = plain.offsets
+        self.offsets = plain.offsets
         self.viewed_nbytes += plain.viewed_nbytes
         self.copied_nbytes += plain.copied_nbytes
         if general is not None:
@@ -163,7 +166,7 @@ class _Columns:
     def batch(self) -> Any:
         columns, paths, n_rows = self.columns, self._paths, self._n_rows
         if self._layout == JAGGED:
-            views = JaggedViews(n_rows, self._offsets)
+            views = JaggedViews(n_rows, self.offsets)
             columns.update((name, views.of(column)) for name, column in list(columns.items()) if name not in paths)
         return _undamaged(name_some(paths), nest, columns, paths, n_rows) if paths else new_batch(columns, n_rows)
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transferqueue.client.core import as_indexes
-from transferqueue.codec.stub_schema import is_stub
 from transferqueue.nodes.names import Names, is_hidden
+from transferqueue.nodes.naming import stub_place
+from transferqueue.waiting import version_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved, Store
 
+_ROWS_AT_ONCE = 8192
 _NONE: Names = np.empty(0, dtype=np.int64)
 
 
@@ -75,42 +77,42 @@ class References:
         return found
 
     def _version(self, partition: str) -> int:
-        from transferqueue.waiting import version_of
-
         return version_of(self._store, partition)
 
     def _look(self, partition: str, version: int) -> PartitionNames:
         found, indexes, _, _ = self._store.production(partition, [])
         if not found or not len(indexes):
             return PartitionNames(version)
-        # Leased: stubs are read.
-        resolved = self._store.resolve(partition, indexes=as_indexes(indexes), fields=None)
-        try:
-            return _named_by(resolved, version)
-        finally:
-            resolved.release()
+        names: list[Names] = []
+        blocks: set[int] = set()
+        # Some at a time, since their blocks are leased: stubs are read. A name belongs to its row and does not move to
+        # another, so none is missed between two looks that was there all the time.
+        for start in range(0, len(indexes), _ROWS_AT_ONCE):
+            some = as_indexes(indexes[start : start + _ROWS_AT_ONCE])
+            resolved = self._store.resolve(partition, indexes=some, fields=None)
+            try:
+                _named_by(resolved, names, blocks)
+            finally:
+                resolved.release()
+        return PartitionNames(version, np.unique(np.concatenate(names)) if names else _NONE, frozenset(blocks))
 
 
-def _named_by(resolved: Resolved, version: int) -> PartitionNames:
-    parts: list[Names] = []
-    blocks: set[int] = set()
-    seen: set[int] = set()
-    stub: dict[int, bool] = {}
+def _named_by(resolved: Resolved, names: list[Names], blocks: set[int]) -> None:
+    """Adds what the rows name."""
+    seen: set[tuple[int, tuple[int, ...]]] = set()
     for number in range(len(resolved.fields)):
-        shared = resolved.piece_list_id(number)
-        if shared in seen:
-            continue
-        seen.add(shared)
         pieces = resolved.pieces(number)
-        for block in set(pieces[:, 2].tolist()) - stub.keys():
-            # All fields of a put are stubs, or none is.
-            layout = resolved.layout(number, block)
-            stub[block] = layout is not None and is_stub(layout.schema)
-            if not stub[block]:
-                blocks.add(resolved.block_id(block))
-        held = pieces[[stub[block] for block in pieces[:, 2].tolist()]]
+        listed = pieces[:, 2].tolist()
+        # Where the names of the field lie in each block, -1 for payload. Fields that were put together have them at one
+        # place; those that were only brought together by a move do not.
+        places = {block: stub_place(resolved, number, block) for block in dict.fromkeys(listed)}
+        key = (resolved.piece_list_id(number), tuple(places.values()))
+        if key in seen:
+            continue
+        seen.add(key)
+        blocks.update(resolved.block_id(block) for block, place in places.items() if place < 0)
+        held = pieces[[places[block] >= 0 for block in listed]]
         if len(held):
-            names = np.empty(int(held[:, 1].sum()), dtype=np.int64)
-            resolved.copy_rows(number, np.ascontiguousarray(held), names.ctypes.data, names.nbytes)
-            parts.append(names)
-    return PartitionNames(version, np.unique(np.concatenate(parts)) if parts else _NONE, frozenset(blocks))
+            found = np.empty(int(held[:, 1].sum()), dtype=np.int64)
+            resolved.copy_rows(number, np.ascontiguousarray(held), found.ctypes.data, found.nbytes)
+            names.append(found)

@@ -91,7 +91,8 @@ class Upkeep:
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            # It may be asking nodes that end at this moment, too. What it does next fails, quietly.
+            thread.join(2 * _CALL_S)
 
     def release(self) -> None:
         """Tells other nodes which of their names are not named here any more."""
@@ -119,6 +120,8 @@ class Upkeep:
             self._block_names.forget(missing & self._missing_before)
             self._missing_before = missing
         for ordinal in list(self._to_release):
+            if self._stopping.is_set():
+                return
             self._send(ordinal)
 
     def sweep(self) -> None:
@@ -187,7 +190,7 @@ class Upkeep:
     def _named_anywhere(self, names: Names) -> Mask | None:
         """bool [names]; None: a node that may name some did not answer."""
         named = self._references.named(names)
-        for ordinal in self._link.others():
+        for ordinal in self._link.others(time.monotonic() + _CALL_S):
             answer = self._ask(ordinal, "names.named", names)
             if answer is None:
                 if self._is_lost(ordinal):
@@ -207,7 +210,7 @@ class Upkeep:
 
     def _is_lost(self, ordinal: int) -> bool:
         try:
-            return self._link.directory.is_lost(ordinal)
+            return self._link.directory.is_lost(ordinal, until_s=time.monotonic() + _CALL_S)
         except TransferQueueError:
             return False
 
@@ -222,15 +225,18 @@ class Upkeep:
         due = [_Due(began_s + every_s, every_s, step) for step, every_s in steps]
         while not self._stopping.wait(RELEASE_S / 2):
             for entry in due:
-                if time.monotonic() < entry.next_s:
+                if time.monotonic() < entry.next_s or self._stopping.is_set():
                     continue
+                began_s = time.monotonic()
                 try:
                     entry.step()
                 except (SessionNotFoundError, ClosedError):
                     return
                 except (TransferQueueError, OSError, MemoryError) as error:
                     _log.warning("freeing payload of the cluster is tried again: %s", error)
-                entry.next_s = time.monotonic() + entry.every_s
+                # Looks at large partitions take their time: a tenth of it at most.
+                now_s = time.monotonic()
+                entry.next_s = now_s + max(entry.every_s, 10 * (now_s - began_s))
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from transferqueue.config import Config
+from transferqueue.node_service.home_work import HomeWork
 from transferqueue.nodes.rpc_server import Handler, StreamSource
 from transferqueue.storage.attachment import Attachment
 
@@ -26,24 +27,6 @@ class NodeWork(Protocol):
         """Idempotent."""
 
 
-class NoWork:
-    """Of a node that only is there."""
-
-    def handlers(self) -> Mapping[str, Handler]:
-        """None."""
-        return {}
-
-    def streams(self) -> StreamSource | None:
-        """None."""
-        return None
-
-    def start(self) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
 def make_work(attachment: Attachment, config: Config) -> NodeWork:
     """That of an agent in use."""
-    return NoWork()
+    return HomeWork(attachment, config)

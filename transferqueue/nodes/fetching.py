@@ -198,9 +198,13 @@ class Fetcher:
 
 
 def _naming_rows(partition: str, indexes: Positions, ask: Callable[..., T], request: Request, *arguments: Any) -> T:
-    """`ask`; that its rows are lost is said by their global indexes."""
+    """`ask`; that its rows are gone or lost is said by their global indexes."""
     try:
         return ask(request, *arguments)
+    except GoneError as error:
+        gone = np.isin(request.what.rows, np.array(error.rows, dtype=np.int64))
+        rows = indexes[request.positions[gone]].tolist()
+        raise GoneError(error.message, rows=tuple(rows), partition_id=partition) from error
     except DataLostError as error:
         rows = indexes[request.positions].tolist()
         raise DataLostError(

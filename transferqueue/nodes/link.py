@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from transferqueue.nodes.place import NodePlace
 
-# Of a call that waits at a partition's home, the longest at once: within it the home's agent notices that it is to end.
-WAIT_SLICE_S = 5.0
+# Of a call that waits at a partition's home, the longest at once. A call that is cancelled meanwhile goes on so long,
+# and so does the home's agent when it is told to end.
+WAIT_SLICE_S = 1.0
 _MOST_HOMES = 100_000
 
 
@@ -35,13 +36,13 @@ class Nodes(Protocol):
 class Homes(Protocol):
     """The part of the directory that a link asks, see `directory.DirectoryClient`."""
 
-    def nodes(self) -> list[NodePlace]: ...
+    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]: ...
 
     def home_of(self, partition: str, create_at: int | None) -> int | None: ...
 
     def place(self, partition: str, ordinal: int) -> int: ...
 
-    def is_lost(self, ordinal: int) -> bool: ...
+    def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool: ...
 
 
 class NodeLink:
@@ -89,9 +90,9 @@ class NodeLink:
         """Whether this node is the partition's home; asks the directory where it does not know."""
         return self.home_of(partition, create=False) == self.ordinal
 
-    def alive(self) -> list[int]:
+    def alive(self, until_s: float | None = None) -> list[int]:
         """Ordinals of the nodes that are not lost, ascending."""
-        return sorted(node.ordinal for node in self.directory.nodes() if node.alive)
+        return sorted(node.ordinal for node in self.directory.nodes(until_s=until_s) if node.alive)
 
     def until(self, until_s: float | None) -> float:
         """The deadline of a call that has none of its own, or whose own may be over before it begins."""
@@ -135,9 +136,9 @@ class NodeLink:
         """`place_of`, within the time of a call without a deadline."""
         return self.place_of(ordinal, self.until(None))
 
-    def others(self) -> list[int]:
+    def others(self, until_s: float | None = None) -> list[int]:
         """Ordinals of the other nodes that are not lost, ascending."""
-        return [ordinal for ordinal in self.alive() if ordinal != self.ordinal]
+        return [ordinal for ordinal in self.alive(until_s) if ordinal != self.ordinal]
 
     def close(self) -> None:
         """Closes the connections; what is called after that makes new ones."""

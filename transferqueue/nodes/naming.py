@@ -33,52 +33,71 @@ def groups_of(resolved: Resolved, fields: Sequence[str], block_names: BlockNames
             reader that is here, too.
     """
     position = {name: number for number, name in enumerate(resolved.fields)}
-    found: dict[tuple[int, tuple[bool, ...], tuple[int, ...]], Group] = {}
+    found: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Group] = {}
     for name in fields:
         number = position[name]
         pieces = resolved.pieces(number)
-        blocks = list(dict.fromkeys(pieces[:, 2].tolist()))
-        stubs, copies = _stubs(resolved, number, blocks)
-        key = (resolved.piece_list_id(number), tuple(stubs.values()), copies)
+        places, copies = _places(resolved, number, list(dict.fromkeys(pieces[:, 2].tolist())))
+        key = (resolved.piece_list_id(number), tuple(places.values()), copies)
         group = found.get(key)
         if group is None:
-            group = found[key] = _group(resolved, number, pieces, stubs, block_names)
+            group = _group(resolved, number, pieces, places, block_names)
             group.copies = list(copies)
+            # Moved together: names of several fields at several places, and equal where the fields were put together.
+            group = next((other for other in found.values() if _same(other, group)), group)
+            found[key] = group
         group.fields.append(name)
-    return list(found.values())
+    return list({id(group): group for group in found.values()}.values())
 
 
-def _stubs(resolved: Resolved, number: int, blocks: list[int]) -> tuple[dict[int, bool], tuple[int, ...]]:
-    """(block -> whether its rows of the field are stubs, where copies of all of them are)."""
-    stubs: dict[int, bool] = {}
+def _same(left: Group, right: Group) -> bool:
+    return (
+        left.copies == right.copies
+        and np.array_equal(left.names, right.names)
+        and np.array_equal(left.home_blocks, right.home_blocks)
+    )
+
+
+def stub_place(resolved: Resolved, number: int, block: int) -> int:
+    """Where in the block the names of the field's rows lie; -1: their payload lies there itself."""
+    layout = resolved.layout(number, block)
+    if layout is None:
+        raise CorruptSegmentError(f"field {resolved.fields[number]!r} has rows in a block that lacks it")
+    if not is_stub(layout.schema):
+        return -1
+    if layout.kind != DENSE or layout.row_nbytes != 8:
+        raise CorruptSegmentError(f"stubs of field {layout.name!r} are no names")
+    return int(layout.data_offset)
+
+
+def _places(resolved: Resolved, number: int, blocks: list[int]) -> tuple[dict[int, int], tuple[int, ...]]:
+    """(block -> `stub_place`, where copies of all payload are)."""
+    places: dict[int, int] = {}
     copies: set[int] | None = None
     for block in blocks:
-        layout = resolved.layout(number, block)
-        if layout is None:
-            raise CorruptSegmentError(f"field {resolved.fields[number]!r} has rows in a block that lacks it")
-        stubs[block] = is_stub(layout.schema)
-        if stubs[block]:
-            if layout.kind != DENSE or layout.row_nbytes != 8:
-                raise CorruptSegmentError(f"stubs of field {layout.name!r} are no names")
+        places[block] = stub_place(resolved, number, block)
+        if places[block] >= 0:
+            layout = resolved.layout(number, block)
+            assert layout is not None  # narrowing: `stub_place` raised
             there = set(read_stub(layout.schema)[0])
             copies = there if copies is None else copies & there
-    return stubs, tuple(sorted(copies or ()))
+    return places, tuple(sorted(copies or ()))
 
 
 def _group(
     resolved: Resolved,
     number: int,
     pieces: Names,
-    stubs: dict[int, bool],
+    places: dict[int, int],
     block_names: BlockNames | None,
 ) -> Group:
     rows = resolved.n_rows
     names = np.full(rows, -1, dtype=np.int64)
-    if all(stubs.values()):
+    if all(place >= 0 for place in places.values()):
         _read_names(resolved, number, pieces, names)
         return Group([], names)
     home_blocks = np.full(rows, -1, dtype=np.int64)
-    stub_pieces = [piece for piece in pieces if stubs[int(piece[2])]]
+    stub_pieces = [piece for piece in pieces if places[int(piece[2])] >= 0]
     if stub_pieces:
         held = np.ascontiguousarray(np.stack(stub_pieces))
         read = np.empty(int(held[:, 1].sum()), dtype=np.int64)
@@ -88,7 +107,7 @@ def _group(
             names[first : first + count] = read[at : at + count]
             at += count
     for first, count, block, row in pieces.tolist():
-        if stubs[block]:
+        if places[block] >= 0:
             continue
         home_blocks[first : first + count] = resolved.block_id(block)
         if block_names is not None:

@@ -7,13 +7,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from transferqueue.errors import DataLostError
-from transferqueue.nodes.directory.client import DirectoryClient
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_client import RpcClient
 from transferqueue.nodes.tls import TlsFiles
+
+
+class Directory(Protocol):
+    """What is asked of it here; see `DirectoryClient`."""
+
+    def place_of(
+        self, ordinal: int, *, until_s: float | None = None, fresh: bool = False, known_will_do: bool = False
+    ) -> NodePlace | None: ...
+
+    def knows_lost(self, ordinal: int) -> bool: ...
 
 
 class NodeClients:
@@ -24,7 +33,7 @@ class NodeClients:
         token, tls: of the cluster.
     """
 
-    def __init__(self, directory: DirectoryClient, *, token: str, tls: TlsFiles | None = None) -> None:
+    def __init__(self, directory: Directory, *, token: str, tls: TlsFiles | None = None) -> None:
         self.directory = directory
         self._token = token
         self._tls = tls

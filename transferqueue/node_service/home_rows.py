@@ -1,0 +1,178 @@
+"""Puts of other nodes into partitions of this home, and where the payload of its rows is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from transferqueue.allocation import give_up
+from transferqueue.client.core import as_indexes
+from transferqueue.client.keyed import KeyedRead
+from transferqueue.client.limits import NothingPut
+from transferqueue.client.node_client import NodeClient
+from transferqueue.codec import STORED
+from transferqueue.errors import TransferQueueError
+from transferqueue.node_service.home_calls import HomeCalls, names_of
+from transferqueue.nodes.link import NodeLink
+from transferqueue.nodes.located import Located
+from transferqueue.nodes.names import Names
+from transferqueue.nodes.naming import BlockNames, groups_of
+from transferqueue.nodes.published import Published
+from transferqueue.nodes.rpc_server import Call
+from transferqueue.nodes.stubs import StubPlan
+from transferqueue.tag_maps import TagDecoder
+from transferqueue.waiting import Steps, deadline, is_over, lock_timeout, run_steps, version_of, wait_until
+
+if TYPE_CHECKING:
+    from transferqueue._native import PublishResult, RequestRecord, Reservation, Store
+
+
+class HomeRowCalls(HomeCalls):
+    """Part of `HomeService`.
+
+    Args:
+        block_names: gives names to rows that lie here as such.
+        tell_named: (partition, names) that a put made it name.
+        allow_pickle: whether tags of other nodes may hold pickles.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        client: NodeClient,
+        link: NodeLink,
+        block_names: BlockNames,
+        tell_named: Callable[[str, Names], None],
+        *,
+        allow_pickle: bool,
+    ) -> None:
+        super().__init__(store, client, link)
+        self._name_block = block_names
+        self._tell_named = tell_named
+        self._foreign_tags = TagDecoder(allow_pickle=allow_pickle)
+
+    def _publish(self, call: Call) -> Published:
+        args, partition = call.args, self._at_home(call)
+        rows: dict[str, Any] = {
+            name: value for name, value in args["rows"].items() if name in ("count", "indexes", "keys", "tags")
+        }
+        if rows.get("tags"):
+            self._foreign_tags.decode_all(rows["tags"])  # refuses what needs pickle
+        if "indexes" in rows:
+            rows["indexes"] = as_indexes(rows["indexes"])
+        if args["names"] is None:
+            steps = self.client._named(args["timeout"], partition, **rows)
+        else:
+            steps = self._stubs(partition, names_of(call), args, rows)
+        done: PublishResult | NothingPut | RequestRecord = self._once(
+            call, partial(run_steps, self._store, steps), lambda record: record
+        )
+        if args["names"] is not None and len(done.indexes):
+            self._tell_named(partition, names_of(call))
+        made = Published(np.array(done.indexes, dtype=np.int64), int(done.shed_rows))
+        if "keys" in rows and len(done.indexes):
+            answer = self.client._kv_meta(list(rows["keys"]), partition, done)  # type: ignore[arg-type]  # its indexes
+            made.fields, made.tags = list(answer.fields or []), [dict(tags) for tags in answer.tags]
+        return made
+
+    def _stubs(
+        self, partition: str, names: Any, args: Mapping[str, Any], rows: dict[str, Any]
+    ) -> Steps[PublishResult | NothingPut]:
+        """Rows of another node's payload, within the partition's limits. What `max_bytes` counts of them are their
+        stubs."""
+        plan = StubPlan(names, args["schemas"])
+        client, store, timeout = self.client, self._store, args["timeout"]
+        reservation: Reservation | None = None
+
+        def attempt(left_s: float | None) -> Steps[PublishResult]:
+            nonlocal reservation
+            until_s = client._put_deadline(left_s)
+            if reservation is None:
+                reservation = yield from client._reserve(plan.nbytes, left_s, ahead=True)
+                plan.write(reservation)
+            return store.publish(
+                partition, reservation=reservation, fields=plan.layouts, lock_timeout_s=lock_timeout(until_s), **rows
+            )
+
+        try:
+            done = yield from client._within_limits(
+                partition, timeout, attempt, nbytes=plan.nbytes, may_drop=bool(args["drop"]), **rows
+            )
+        except BaseException:
+            if reservation is not None:
+                give_up(reservation)
+            raise
+        if reservation is not None and isinstance(done, NothingPut):
+            give_up(reservation)
+        return done
+
+    def _locate(self, call: Call) -> Located | None:
+        args, client, store = call.args, self.client, self._store
+        partition, timeout = self._at_home(call), args["timeout"]
+        fields = None if args["fields"] is None else list(args["fields"])
+        if "indexes" in args:
+            indexes, names = as_indexes(args["indexes"]), fields or []
+            if timeout is None:
+                resolved = client._look(partition, indexes, names, raise_missing=True)
+            else:
+                resolved = run_steps(
+                    store,
+                    wait_until(
+                        store,
+                        partition,
+                        deadline(timeout),
+                        partial(client._look, partition, indexes, names, raise_missing=False),
+                        partial(client._read_timeout, partition, indexes, names, timeout),
+                    ),
+                )
+        else:
+            how = KeyedRead(args["missing"], args["missing_fields"], None, timeout, None, STORED)
+            found = run_steps(store, client._resolve_some(partition, list(args["keys"]), fields, how))
+            if found is None:
+                return None
+            resolved, names = found
+        assert resolved is not None  # narrowing: it raised
+        try:
+            groups = groups_of(resolved, names, self._name_block)
+        finally:
+            resolved.release()
+        return Located(partition, self._link.ordinal, np.array(resolved.indexes), list(names), groups)
+
+    def _merge_tags(self, call: Call) -> None:
+        partition, tags = self._at_home(call), list(call.args["tags"])
+        self._foreign_tags.decode_all(tags)  # refuses what needs pickle
+        merge = partial(self._store.merge_tags, partition, as_indexes(call.args["indexes"]), tags)
+        self._once(call, merge, lambda _: None)
+
+    def _status(self, call: Call) -> Any:
+        return self._store.production(self._at_home(call), list(call.args["fields"]), as_indexes(call.args["indexes"]))[
+            2
+        ]
+
+    def _tags(self, call: Call) -> Any:
+        return self.client._tags_of(self._at_home(call), as_indexes(call.args["indexes"]))
+
+    def _progress(self, call: Call) -> Any:
+        partition, args = self._at_home(call), call.args
+        if not args["fields"]:
+            return [self._store.consumed_rows(partition, args["task"]), 0, False]
+        return list(astuple(self.client._progress(partition, args["task"], list(args["fields"]), args["sampling"])))
+
+    def _changed(self, call: Call) -> int:
+        """The partition's version, once it is another one than the caller saw, or after a while."""
+        partition, seen = self._at_home(call), call.args["seen"]
+        until_s = deadline(call.args["timeout"])
+
+        def look() -> int | None:
+            version = version_of(self._store, partition)
+            return None if version == seen and not is_over(until_s) else version
+
+        return run_steps(self._store, wait_until(self._store, partition, until_s, look, _Unchanged))
+
+
+class _Unchanged(TransferQueueError):
+    """Never raised: the last look is behind the deadline, and gives the version."""

@@ -1,0 +1,94 @@
+"""The directory, followed when it is served elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from transferqueue.errors import NodeUnreachableError
+from transferqueue.nodes.directory.client import DirectoryClient
+from transferqueue.nodes.place import NodePlace
+
+if TYPE_CHECKING:
+    from transferqueue.nodes.cluster_file import ClusterFile
+
+R = TypeVar("R")
+# Of one attempt: then the file is read again, which the node's agent rewrites when the directory has moved.
+_ATTEMPT_S = 5.0
+
+
+class FollowedDirectory:
+    """The part of `DirectoryClient` that processes use.
+
+    Args:
+        read: the cluster file as it is now.
+    """
+
+    def __init__(self, read: Callable[[], ClusterFile]) -> None:
+        self._read = read
+        self._known: tuple[ClusterFile, DirectoryClient] | None = None
+
+    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]:
+        """All nodes that ever joined, by ordinal."""
+        return self._asked(lambda client, limit_s: client.nodes(until_s=limit_s), until_s)
+
+    def place_of(
+        self, ordinal: int, *, until_s: float | None = None, fresh: bool = False, known_will_do: bool = False
+    ) -> NodePlace | None:
+        """See `DirectoryClient.place_of`."""
+        if known_will_do:
+            return self._now()[1].place_of(ordinal, until_s=until_s, fresh=fresh, known_will_do=True)
+        return self._asked(lambda client, limit_s: client.place_of(ordinal, until_s=limit_s, fresh=fresh), until_s)
+
+    def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool:
+        """Whether the node is lost, or never was; at most a second old."""
+        return self._asked(lambda client, limit_s: client.is_lost(ordinal, until_s=limit_s), until_s)
+
+    def knows_lost(self, ordinal: int) -> bool:
+        """`is_lost` by what is remembered."""
+        return self._now()[1].knows_lost(ordinal)
+
+    def home_of(self, partition: str, create_at: int | None) -> int | None:
+        """See `DirectoryClient.home_of`."""
+        return self._asked(lambda client, until_s: client.home_of(partition, create_at, until_s=until_s), None)
+
+    def place(self, partition: str, ordinal: int) -> int:
+        """See `DirectoryClient.place`."""
+        return self._asked(lambda client, until_s: client.place(partition, ordinal, until_s=until_s), None)
+
+    def _asked(self, ask: Callable[[DirectoryClient, float], R], until_s: float | None) -> R:
+        file, client = self._now()
+        over_s = time.monotonic() + file.options.call_s if until_s is None else until_s
+        while True:
+            try:
+                return ask(client, min(over_s, time.monotonic() + _ATTEMPT_S))
+            except NodeUnreachableError:
+                if time.monotonic() >= over_s:
+                    raise
+            client = self._follow()
+
+    def _now(self) -> tuple[ClusterFile, DirectoryClient]:
+        # Not before it is needed: an agent is made before the file says where it serves.
+        known = self._known
+        if known is None:
+            file = self._read()
+            known = self._known = file, _connected(file)
+        return known
+
+    def _follow(self) -> DirectoryClient:
+        old, client = self._now()
+        file = self._read()
+        if file.directory_port and (file.directory_host, file.directory_port) != (
+            old.directory_host,
+            old.directory_port,
+        ):
+            client = _connected(file)
+            self._known = file, client
+        return client
+
+
+def _connected(file: ClusterFile) -> DirectoryClient:
+    return DirectoryClient(
+        file.directory_host, file.directory_port, token=file.token, tls=file.tls, call_s=file.options.call_s
+    )

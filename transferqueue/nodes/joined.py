@@ -1,0 +1,39 @@
+"""A process's connections to the other nodes of its cluster, from what its session's cluster file says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from transferqueue.nodes.followed_directory import FollowedDirectory
+from transferqueue.nodes.link import NodeLink
+from transferqueue.nodes.node_clients import NodeClients
+from transferqueue.nodes.node_sources import NodeSources
+from transferqueue.nodes.transport.flight import FlightTransport
+
+if TYPE_CHECKING:
+    from transferqueue.nodes.cluster_file import ClusterFile
+
+
+def link_of(read: Callable[[], ClusterFile]) -> NodeLink:
+    """The calls. Nothing is connected before it is needed.
+
+    Args:
+        read: the cluster file as it is now; read again when the directory does not answer.
+    """
+    file = read()
+    directory = FollowedDirectory(read)
+    clients = NodeClients(directory, token=file.token, tls=file.tls)
+    return NodeLink(file.ordinal, file.cluster, clients, directory, call_s=file.options.call_s)
+
+
+def sources_of(link: NodeLink, file: ClusterFile) -> NodeSources:
+    """The payload."""
+    transport = FlightTransport(
+        token=file.token,
+        tls=file.tls,
+        streams=file.options.streams,
+        chunk_nbytes=file.options.chunk_bytes,
+        where=link.place_now,
+    )
+    return NodeSources(link, transport)
