@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import transferqueue as tq
 from tests.nodes import workers
+from tests.support.certificates import authority
 from tests.support.nodes import LOST_AFTER_S, Nodes, nodes_of
 from tests.support.nursery import Nursery
 from tests.support.sessions import janitors, left_behind, wait_for
@@ -177,10 +179,19 @@ def test_who_does_not_come_back_is_lost_and_leaves_nothing(nursery: Nursery, tmp
         wait_for(lambda: left_behind(started.part(1)) == [], LOST_AFTER_S + 40.0, "that nothing is left of it")
 
 
-def test_a_session_that_ends_ends_on_all_nodes(nursery: Nursery, tmp_path: Path) -> None:
-    with nodes_of(nursery, tmp_path, 2) as started:
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_a_session_with_certificates_ends_on_all_nodes(
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tls = authority(tmp_path, "ours")
+    keys = {"cluster.tls_cert": tls.cert, "cluster.tls_key": tls.key, "cluster.tls_ca": tls.ca}
+    with nodes_of(nursery, tmp_path, 2, everywhere=keys) as started:
         child = nursery.start(workers.attached, started.part(1))
         child.receive()
+        assert [node.alive for node in seen_from(started.part(1))] == [True, True]
+        join = ["node", "--join", started.processes[0].endpoint, "--token-file", str(started.token_file)]
+        assert cli.main([*join, "--set", f"cluster.tls_cert={tls.cert}"]) == 1
+        assert "belong together" in capsys.readouterr().err
     assert left_behind(started.name) == []
     child.pipe.send("close")
     assert child.receive() == "closed"

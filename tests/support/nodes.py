@@ -91,6 +91,7 @@ class Nodes:
         *,
         name: str | None = None,
         settings: dict[str, str] | None = None,
+        everywhere: dict[str, str] | None = None,
         networks: list[tuple[str, str]] | None = None,
     ) -> None:
         self.name = name or new_session_name()
@@ -98,7 +99,8 @@ class Nodes:
         self._folder = folder
         self.token_file = folder / "token"
         self._networks = networks or []
-        self._settings = {"cluster.lost_after_s": str(LOST_AFTER_S), "logging.level": "WARNING", **(settings or {})}
+        self._settings = {"cluster.lost_after_s": str(LOST_AFTER_S), **(settings or {})}
+        self._everywhere = {"logging.level": "WARNING", **(everywhere or {})}
         self.processes: list[NodeProcess] = []
 
     def _start(self, number: int, port: str | None = None) -> NodeProcess:
@@ -110,8 +112,8 @@ class Nodes:
             arguments += ["--host", address]
         if port is not None:
             arguments += ["--port", port]
-        settings = self._settings if number == 0 else {"logging.level": "WARNING"}
-        for key, value in settings.items():
+        settings = self._settings if number == 0 else {}
+        for key, value in {**self._everywhere, **settings}.items():
             arguments += ["--set", f"{key}={value}"]
         if number == 0:
             arguments += ["--size", _SIZE]
@@ -153,15 +155,17 @@ def nodes_of(
     *,
     name: str | None = None,
     settings: dict[str, str] | None = None,
+    everywhere: dict[str, str] | None = None,
     networks: list[tuple[str, str]] | None = None,
 ) -> Iterator[Nodes]:
     """A session on `count` nodes, ended and checked to leave nothing.
 
     Args:
-        settings: dotted keys.
+        settings: dotted keys of the head, which tells the others.
+        everywhere: dotted keys that each node is given itself.
         networks: (network namespace, address) of each node; default: all on loopback.
     """
-    nodes = Nodes(nursery, folder, name=name, settings=settings, networks=networks)
+    nodes = Nodes(nursery, folder, name=name, settings=settings, everywhere=everywhere, networks=networks)
     try:
         for _ in range(count):
             nodes.add()

@@ -18,7 +18,7 @@ from transferqueue.cluster.ray_nodes import living_nodes, own_node_id
 from transferqueue.cluster.ray_registry import ray_is_running
 from transferqueue.config import Config
 from transferqueue.config_sources import Given
-from transferqueue.errors import NodeUnreachableError, SessionNotFoundError, TransferTimeoutError
+from transferqueue.errors import NodeUnreachableError, SessionNotFoundError, TransferQueueError, TransferTimeoutError
 from transferqueue.logs import get_logger
 
 _log = get_logger("cluster")
@@ -183,8 +183,7 @@ def _wait_for_nodes(name: str, actor: Any, *, everywhere: bool) -> None:
         _check_here(name, state)
         if everywhere and state.errors:
             node_id, error = next(iter(state.errors.items()))
-            error.add_note(f"on node {state.wanted.get(node_id, node_id)}") if hasattr(error, "add_note") else None
-            raise error
+            raise _named(state.wanted.get(node_id, node_id), error)
         missing = [
             called
             for node_id, called in state.wanted.items()
@@ -198,6 +197,17 @@ def _wait_for_nodes(name: str, actor: Any, *, everywhere: bool) -> None:
         timeout_s=_STARTED_WITHIN_S,
         missing=missing,
     )
+
+
+def _named(node: str, error: BaseException) -> BaseException:
+    """The same error, saying which node it is of."""
+    if isinstance(error, TransferQueueError):
+        return type(error)(f"node {node}: {error.message}", **error.details)
+    if isinstance(error, OSError) and error.errno is None:
+        return OSError(f"node {node}: {error}")
+    if isinstance(error, OSError):
+        return OSError(error.errno, f"node {node}: {error.strerror}", error.filename)
+    return error
 
 
 def _wait_for_end(name: str) -> None:

@@ -16,9 +16,11 @@ class NodeWork(Protocol):
 
     def handlers(self) -> Mapping[str, Handler]:
         """Method -> handler."""
+        ...
 
     def streams(self) -> StreamSource | None:
         """The payload that others may pull."""
+        ...
 
     def start(self) -> None:
         """Begins what it does without being asked. Called once the node has joined."""

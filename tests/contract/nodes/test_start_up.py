@@ -98,8 +98,8 @@ def test_other_jobs_share_it_by_name_and_have_their_own_without(ray_nodes: RayNo
         assert own != session.name == cluster.find_session()
         # It spans the nodes that have the resource, and the one of its creator.
         assert sorted(parts) == [f"{own}.n0", f"{own}.n1"]
-        assert ray_nodes.on("b", jobs.attach_outcome, own) in parts
-        refused = ray_nodes.on("c", jobs.attach_outcome, own)
+        assert ray_nodes.on("b", jobs.attach_outcome, own, fresh=True) in parts
+        refused = ray_nodes.on("c", jobs.attach_outcome, own, fresh=True)
         assert refused.startswith("SessionNotFoundError")
         assert "cluster.resource is 'b'" in refused
     finally:
@@ -157,8 +157,21 @@ def test_close_ends_it_on_all_nodes(ray_nodes: RayNodes, session: tq.Session) ->
     wait_for(lambda: find_directory(session.name) is None, what="the end of the directory")
     for letter in "abc":
         assert pid_of(agent_name(session.name, ray_nodes.id_of(letter))) is None
-    assert ray_nodes.on("c", jobs.attach_outcome, session.name).startswith("SessionNotFoundError")
+    assert ray_nodes.on("c", jobs.attach_outcome, session.name, fresh=True).startswith("SessionNotFoundError")
     wait_for(lambda: not janitors(f"{session.name}.n0"), what="the end of the keepers")
+
+
+@pytest.mark.soak  # a start of its own
+def test_what_keeps_a_node_from_starting_is_told_and_nothing_stays(ray_nodes: RayNodes, session: tq.Session) -> None:
+    assert session.closed
+    with pytest.raises(tq.StorageFullError, match=r"node 1?\d+\..*storage\.size is 1\.0 TiB") as caught:
+        tq.init(**{"storage.size": "1TiB"})
+    assert caught.value.wanted_bytes is not None
+    with pytest.raises(OSError, match=r"node .*no port of cluster\.port=42424"):
+        tq.init(session="one-port", **{"storage.size": "16MiB", "cluster.port": 42424})
+    wait_for(lambda: not left_behind("one-port"), 60.0, "that nothing is left")
+    wait_for(lambda: find_directory("one-port") is None, what="the end of the directory")
+    assert cluster.find_session() is None
 
 
 def test_what_was_killed_leaves_nothing(ray_nodes: RayNodes, session: tq.Session) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import authority
 from tests.unit.native.native_session import exit_status, fork
-from tests.unit.transferqueue.nodes.serving import HOST, client_of, serving
+from tests.unit.transferqueue.nodes.serving import client_of, serving
 from transferqueue.errors import NodeUnreachableError, TransferQueueError, UntrustedFileError
 from transferqueue.nodes.tls import TlsFiles
 
@@ -24,27 +24,6 @@ pytestmark = [
 
 def soon(seconds: float) -> float:
     return time.monotonic() + seconds
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def authority(folder: Path, name: str) -> TlsFiles:
-    """A certificate authority, and a certificate of it for this machine."""
-    key, ca, cert = (str(folder / f"{name}.{part}") for part in ("key", "ca", "cert"))
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    subject = ("-subj", f"/CN={name}")
-    openssl("req", "-x509", *curve, "-keyout", f"{key}.ca", "-out", ca, "-days", "1", *subject)
-    openssl("req", *curve, "-keyout", key, "-out", f"{cert}.request", *subject)
-    names = folder / "names"
-    names.write_text(f"subjectAltName=IP:{HOST},DNS:localhost")
-    openssl(
-        *("x509", "-req", "-in", f"{cert}.request", "-CA", ca, "-CAkey", f"{key}.ca", "-CAcreateserial"),
-        *("-out", cert, "-days", "1", "-extfile", str(names)),
-    )
-    os.chmod(key, 0o600)
-    return TlsFiles(cert, key, ca)
 
 
 @pytest.fixture(scope="module")
