@@ -137,7 +137,7 @@ def _give_up(actor: Any) -> None:
 def _check_here(name: str, state: ClusterState) -> None:
     own = own_node_id()
     if own in state.errors:
-        raise state.errors[own]
+        raise _named(state.wanted.get(own, own), state.errors[own])
     if own not in state.wanted and state.wanted and state.resource is not None and _is_alive(own):
         raise SessionNotFoundError(
             f"session {name!r} does not span this node: cluster.resource is {state.resource!r}, which this node has "

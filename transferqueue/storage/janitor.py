@@ -111,6 +111,8 @@ def main() -> int:
     os.chdir("/")
     if len(sys.argv) > 2:
         keep(paths, session_lock, float(sys.argv[2]))
+        if not session_lock.is_current():
+            return 0  # ended by somebody: nothing to wait for
     watch(paths, session_lock)
     return 0
 
