@@ -44,6 +44,7 @@ _PAUSE_S = 0.02
 class AwayReadCalls(AwayWriteCalls):
     """Part of `ClusterClient`."""
 
+    _reads_elsewhere = True
     _fetcher: Fetcher
 
     def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:

@@ -21,10 +21,13 @@ class TransferQueueClient(PlacementCalls):
     Made by `Session.client`; programs get it from `transferqueue.get_client`.
     """
 
+    _looks_up_row_shapes = True
+
     def __init__(self, attachment: Attachment, config: Config, service: Housekeeping) -> None:
         super().__init__(attachment, config, service)
-        # Metadata carries no per-row shapes; when they are asked for they are read here.
-        set_row_shape_lookup(self.row_shapes)
+        if self._looks_up_row_shapes:
+            # Metadata carries no per-row shapes; when they are asked for they are read here.
+            set_row_shape_lookup(self.row_shapes)
 
     def __repr__(self) -> str:
         return f"TransferQueueClient(session={self.session!r}{', closed' if self.closed else ''})"

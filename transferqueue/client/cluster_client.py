@@ -21,6 +21,8 @@ class ClusterClient(PrefetchCalls):
     """A `TransferQueueClient` whose partitions may have their home, and whose rows may have their payload, on any node.
     `routes` says of each call where it runs."""
 
+    _looks_up_row_shapes = True
+
     def __init__(
         self, attachment: Attachment, config: Config, service: Housekeeping, link: NodeLink, sources: Sources
     ) -> None:

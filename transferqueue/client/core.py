@@ -126,8 +126,12 @@ class ClientCore:
         """Names of the partitions, empty ones included."""
         return self._store.partitions()
 
+    def _known_partitions(self) -> list[str]:
+        """For messages."""
+        return self._partitions()
+
     def _unknown_partition(self, partition: str) -> PartitionNotFoundError:
-        known = self._partitions()
+        known = self._known_partitions()
         return PartitionNotFoundError(
             f"there is no partition {partition!r} in session {self.session!r}; there are: {name_some(known) or 'none'}",
             partition_id=partition,

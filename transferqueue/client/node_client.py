@@ -28,6 +28,8 @@ class NodeClient(TransferQueueClient):
         ordinal: of the node.
     """
 
+    _looks_up_row_shapes = False  # it does not know the rows of other nodes
+
     def __init__(self, attachment: Attachment, config: Config, service: Housekeeping, name: str, ordinal: int) -> None:
         self._name = name
         self._evict = partial(evict_copies, attachment.store, ordinal)

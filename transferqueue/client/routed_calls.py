@@ -20,7 +20,7 @@ from transferqueue.client.client import TransferQueueClient
 from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_names, check_partition
 from transferqueue.client.node_client import NodeClient
 from transferqueue.client.routes import CLAIM, METADATA, OWN, ROUTED, Route
-from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError
+from transferqueue.errors import DataLostError, NodeUnreachableError, TransferQueueError, TransferTimeoutError
 from transferqueue.metadata import BatchMeta
 from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.eviction import copies_nbytes
@@ -173,6 +173,12 @@ class RoutedCalls(NodeClient):
             claim.deadline_s = claim_clock() + left_s
             claim.lease_s = float(arguments["lease_s"])
         return None
+
+    def _known_partitions(self) -> list[str]:
+        try:
+            return list(self.get_partition_list())
+        except TransferQueueError:
+            return super()._known_partitions()  # those of this node at least
 
     def _claimant(self) -> tuple[int, int]:
         """This process, for the home to ask whether it lives."""
