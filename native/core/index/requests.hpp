@@ -5,7 +5,7 @@
 // nor the batches of a clear) writes down the number together with what it did. Whoever arms the same number later, in whatever
 // process, finds it at the beginning of its own transaction, which changes nothing: Error(already_applied).
 //
-// Two tables of a database of their own: id -> RequestRecord, and the order of their making -> (time, id), from whose front they
+// Two tables: id -> RequestRecord, and the order of their making -> (time, id), from whose front they
 // are removed. Numbers of the order are consecutive, so their count is a subtraction.
 #pragma once
 

@@ -15,7 +15,7 @@ struct Record {
   std::string value;
 };
 
-constexpr Table tables_of_databases[] = {Table::format, Table::tasks, Table::blocks, Table::runs, Table::rowinfo, Table::key_rows, Table::requests};
+constexpr Table tables_of_databases[] = {Table::format, Table::tasks, Table::blocks, Table::runs, Table::rowinfo, Table::key_rows};
 
 std::vector<Record> records_of(tq::index::Env& env, MDB_txn* txn) {
   std::vector<Record> records;
