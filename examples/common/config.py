@@ -202,10 +202,10 @@ def check_policy_config(config: PolicyConfig) -> None:
     divides("model.num_heads", config.model.num_heads, "actor.tensor_parallel_size", actor.tensor_parallel_size)
 
 
-def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+def one_of(key: str, value: object, allowed: tuple[object, ...]) -> None:
     """`ValueError` for a value that is not allowed."""
     if value not in allowed:
-        raise ValueError(f"{key}={value!r} is none of {', '.join(allowed)}")
+        raise ValueError(f"{key}={value!r} is none of {', '.join(map(str, allowed))}")
 
 
 def divides(key: str, value: int, by: str, divisor: int) -> None:

@@ -34,6 +34,7 @@ class TrainerConfig(TrainerSection):
 
     passing: str = MISSING
     compare_steps: int = MISSING
+    nodes: int = MISSING
 
 
 @dataclass
@@ -58,6 +59,7 @@ def load_config(overrides: Sequence[str] = (), file: Path = DEFAULT_FILE) -> Grp
 def check_config(config: GrpoConfig) -> None:
     """`ValueError` naming the keys that do not go together."""
     one_of("trainer.passing", config.trainer.passing, ("metadata", "batch"))
+    one_of("trainer.nodes", config.trainer.nodes, (1, 3))
     one_of("algorithm.adv_estimator", config.algorithm.adv_estimator, ("grpo",))
     check_policy_config(config)
     divides(

@@ -31,6 +31,16 @@ class Groups:
             group.shutdown()
 
 
+# Which groups share a node when there are several: the responses that rollout makes cross the network, and the actor's
+# log probabilities do on their way to the reward ranks beside the driver.
+_NODE_OF = {"rollout": "rollout_node", "actor": "actor_node"}
+
+
+def nodes_of(config: GrpoConfig) -> list[dict[str, float]]:
+    """The custom resources of each node beside the driver's; none with ``trainer.nodes=1``."""
+    return [{name: 1000.0} for name in _NODE_OF.values()] if config.trainer.nodes > 1 else []
+
+
 def start_groups(config: GrpoConfig, meter: Meter) -> Groups:
     """Starts every rank; all started groups are taken down again when one does not start."""
     import ray
@@ -44,8 +54,16 @@ def start_groups(config: GrpoConfig, meter: Meter) -> Groups:
     started: dict[str, Any] = {}
     try:
         for name, (worker_class, ranks) in sizes.items():
+            node = _NODE_OF.get(name) if config.trainer.nodes > 1 else None
+            pool = RayResourcePool(
+                [ranks],
+                use_gpu=False,
+                max_colocate_count=1,
+                name_prefix=f"grpo_{name}",
+                further_resources={} if node is None else {node: 1},
+            )
             started[name] = MeteredWorkerGroup(
-                resource_pool=RayResourcePool([ranks], use_gpu=False, max_colocate_count=1, name_prefix=f"grpo_{name}"),
+                resource_pool=pool,
                 ray_cls_with_init=RayClassWithInitArgs(ray.remote(worker_class), config),
                 meter=meter,
             )

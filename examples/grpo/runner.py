@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from examples.common.cluster import start_ray
+from examples.common.cluster import ray_cluster
 from examples.common.command_line import Outcome
 from examples.common.config import to_lines, to_yaml
 from examples.common.controller_actor import events_of
 from examples.grpo.config import GrpoConfig
 from examples.grpo.display import WORKED_OUT, make_display
+from examples.grpo.groups import nodes_of
 from examples.grpo.report import RunRecord, print_report, write_csv, write_plot
 from examples.grpo.trainer import run_training
 
@@ -28,11 +29,8 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
     for line in to_lines(config):
         console.print(line, highlight=False, markup=False)
     console.print(WORKED_OUT, highlight=False, markup=False)
-    start_ray(config.trainer.ray_num_cpus)
-    import ray
-
     record = RunRecord()
-    try:
+    with ray_cluster(config.trainer.ray_num_cpus, nodes_of(config)):
         # Closed also when showing fails: the generator takes session and ranks down while Ray is still there.
         with (
             make_display(console) as display,
@@ -41,8 +39,6 @@ def run(config: GrpoConfig, console: Console) -> Outcome:
             for event in events:
                 record.add(event)
                 display.show(event)
-    finally:
-        ray.shutdown()
     write_csv(folder / "reward.csv", record.steps)
     write_plot(folder / "reward.png", record)
     print_report(console, record)
