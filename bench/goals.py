@@ -90,6 +90,7 @@ CLAIMS = {
     10: "memory",
     11: "waiting",
     12: "concurrency",
+    13: "between two nodes",
 }
 MEMCPY = "x memcpy"
 GOALS: tuple[Goal, ...] = (
@@ -190,4 +191,18 @@ GOALS: tuple[Goal, ...] = (
         for kind in ("large", "larger")
     ),
     Goal(12, "write lock held, p99", "lock_holds", "write_lock_held_p99_ms", 0.5, "ms"),
+    *(
+        Goal(
+            13,
+            f"W to {count} reader{'s' if count > 1 else ''} of the other node, against the better peer",
+            f"two_nodes_{count}",
+            "faster_than_peers",
+            2.0,
+            "x",
+            at_least=True,
+        )
+        for count in (1, 4)
+    ),
+    Goal(13, "bytes over the wire, 4 readers", "two_nodes_4", "pulled_over_payload", 1.02, "x payload"),
+    Goal(13, "8 readers against 1", "two_nodes_8", "time_over_1_reader", 1.25, "x"),
 )

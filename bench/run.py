@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.against_peers import add_comparisons
 from bench.goals import GOALS, judge
 from bench.page import goals_table, losses, peers_tables, write
 from bench.report import FAILED, RESULT
@@ -80,6 +81,10 @@ JOBS = [
     Job("bench.waiting", ("idle",), 5),
     Job("bench.concurrency", (), 5),
     Job("bench.step_costs", (), 3),
+    Job("bench.two_nodes", (), 7),
+    Job("bench.baselines.ray_two_nodes", (), 7),
+    Job("bench.baselines.ray_two_nodes", (), 7, environment=ZERO_COPY),
+    Job("bench.baselines.transferqueue_two_nodes", (), 5, python=PEER_PYTHON),
 ]
 
 
@@ -145,6 +150,7 @@ def run_all(jobs: Sequence[tuple[Job, int]]) -> dict[str, Any]:
         print(f"{seconds[job.label]:6.1f} s  {job.label}", flush=True)
         for name, why in outcome.failures.items():
             print(f"FAILED {name}: {why}", file=sys.stderr, flush=True)
+    add_comparisons(results)
     return {
         "machine": described,
         "seconds": round(time.perf_counter() - began, 1),
