@@ -36,7 +36,7 @@ def session_here(name: str, made_within_s: float) -> str:
             return name
         found = _own(name)
         waited_s = time.monotonic() - began_s
-        if found is not None and (found.file.port or waited_s > made_within_s):
+        if found is not None and (found.file.incarnation or waited_s > made_within_s):
             return found.paths.name
         if found is None:
             if not ray_is_running():

@@ -112,9 +112,9 @@ class Agent:
             self._service = StorageService(node.attachment.paths, node.attachment.store, node.config)
             self._service.start()
             ensure_janitor(node.attachment.paths.name, keep_s=file.options.lost_after_s + _STARTS_WITHIN_S)
-            self._member.join(self._place, self._homes())
+            self._join()
             work.start()
-            return self._place
+            return self.place
         except BaseException:
             # What was adopted holds rows: it is left to the next try. What was made is of no use to anybody.
             self._ends_session = node.file.incarnation == 0
@@ -198,10 +198,20 @@ class Agent:
             self._follow_directory()  # it may have been started again elsewhere
             raise
         if not answer.known and not answer.ended:
-            self._member.join(self.place, self._homes())
+            self._join()
             _log.info("node %d: the directory knows it again", self.place.ordinal)
         # Who has the directory ends last, when told to.
         return answer.ended and self._members is None
+
+    def _join(self) -> None:
+        if self._node is None:
+            return
+        incarnation = self._member.join(self.place, self._homes())
+        self._place = replace(self.place, incarnation=incarnation)
+        self._member.beat(self.place.ordinal, self._facts())  # what it has is known as soon as it is
+        # From now on processes may attach: what they put here, others find.
+        self._node = replace(self._node, file=replace(self._node.file, incarnation=incarnation))
+        write_cluster_file(self._node.attachment.paths, self._node.file)
 
     def _follow_directory(self) -> None:
         if self._node is None:

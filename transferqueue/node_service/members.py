@@ -140,8 +140,8 @@ class MemberClient:
         self._highest = max(self._highest, ordinal)
         return ordinal
 
-    def join(self, place: NodePlace, homes: Sequence[str]) -> None:
-        """The node serves at `place`, and is home of these partitions.
+    def join(self, place: NodePlace, homes: Sequence[str]) -> int:
+        """The node serves at `place`, and is home of these partitions. Returns its incarnation from now on.
 
         Raises:
             ValueError: the directory knows another node of that ordinal.
@@ -162,6 +162,7 @@ class MemberClient:
         finally:
             client.close()
         self._incarnation = joined.incarnation
+        return joined.incarnation
 
     def beat(self, ordinal: int, facts: Mapping[str, Any]) -> BeatAnswer:
         """A sign of life, with what there is to say about the node."""

@@ -91,7 +91,7 @@ def _adopt(spec: AgentSpec, found: LocalSession) -> NodeSession | None:
             directory_host=found.file.directory_host,
             directory_port=found.file.directory_port,
             token=spec.token,
-            incarnation=found.file.incarnation + 1,
+            incarnation=found.file.incarnation,
             tls=found.file.tls,
             options=found.file.options,
         )

@@ -56,7 +56,7 @@ class ClusterFile:
         host, port: of this node's agent; port 0 until it serves for the first time.
         directory_host, directory_port: of the directory; port 0 like that.
         token: every call between nodes carries it.
-        incarnation: how often the node's agent was started anew.
+        incarnation: how often the node's agent joined; 0: it has not yet, and nobody finds what is put here.
         tls: None: no TLS.
     """
 

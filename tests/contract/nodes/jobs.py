@@ -56,6 +56,37 @@ def _with_own_store(name: str, use: Any) -> list[int]:
         attachment.detach()
 
 
+def put_rows(partition: str, rows: int) -> Any:
+    """Puts rows of 64 KiB and a name; their metadata."""
+    import torch
+    from tensordict import TensorDict
+
+    import transferqueue as tq
+
+    values = torch.arange(rows, dtype=torch.int64)[:, None].expand(rows, 8192).contiguous()
+    return tq.put(TensorDict({"values": values, "row": torch.arange(rows)}, [rows]), partition_id=partition)
+
+
+def add_field(metadata: Any) -> Any:
+    """Puts one more field on rows that another node made; their metadata."""
+    from tensordict import TensorDict
+
+    import transferqueue as tq
+
+    got = tq.get_data(metadata, fields=["row"])
+    return tq.put(TensorDict({"double": got["row"] * 2}, got.batch_size), metadata)
+
+
+def read_rows(metadata: Any) -> tuple[str, list[int], bool]:
+    """(this node's part, the rows' numbers, whether each holds what was put)."""
+    import transferqueue as tq
+    from transferqueue.session import current_session
+
+    got = tq.get_data(metadata)
+    whole = bool((got["values"] == got["row"][:, None]).all())
+    return current_session().attachment.paths.name, got["row"].tolist(), whole
+
+
 def main() -> None:
     """A job with a Ray namespace of its own: ADDRESS NAMESPACE SHARED. Says the session that it gets without a name, of
     node b only, and after a line the one that it shares by its name; then it waits to be killed."""

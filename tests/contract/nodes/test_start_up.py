@@ -124,6 +124,18 @@ def test_rows_of_nodes_have_indexes_of_their_own(ray_nodes: RayNodes, session: t
         assert ray_nodes.on(letter, jobs.make_rows, session.name, f"of-{letter}", 2) == [first, first + 1]
 
 
+def test_rows_put_on_one_node_are_read_on_the_others(ray_nodes: RayNodes, session: tq.Session) -> None:
+    metadata = ray_nodes.on("b", jobs.put_rows, "across", 16)
+    assert metadata.session == session.name
+    for letter in "ca":
+        part, rows, whole = ray_nodes.on(letter, jobs.read_rows, metadata)
+        assert (part, rows, whole) == (part_on(ray_nodes, session, letter), list(range(16)), True)
+    more = ray_nodes.on("c", jobs.add_field, metadata)
+    assert tq.get_data(more, fields=["double"])["double"].tolist() == list(range(0, 32, 2))
+    [home] = [node for node in session.nodes() if "across" in node.partitions]
+    assert home.session == part_on(ray_nodes, session, "b")
+
+
 def test_a_killed_agent_comes_back_with_its_rows(ray_nodes: RayNodes, session: tq.Session) -> None:
     rows = ray_nodes.on("b", jobs.make_rows, session.name, "kept", 3)
     agent = agent_name(session.name, ray_nodes.id_of("b"))
@@ -155,8 +167,8 @@ def test_close_ends_it_on_all_nodes(ray_nodes: RayNodes, session: tq.Session) ->
     assert cluster.find_session() is None
     assert [name for name in left_behind(session.name) if f"{session.name}.n3" not in name] == []
     wait_for(lambda: find_directory(session.name) is None, what="the end of the directory")
-    for letter in "abc":
-        assert pid_of(agent_name(session.name, ray_nodes.id_of(letter))) is None
+    agents = [agent_name(session.name, ray_nodes.id_of(letter)) for letter in "abc"]
+    wait_for(lambda: not any(map(pid_of, agents)), what="the end of the agents")
     assert ray_nodes.on("c", jobs.attach_outcome, session.name, fresh=True).startswith("SessionNotFoundError")
     wait_for(lambda: not janitors(f"{session.name}.n0"), what="the end of the keepers")
 
