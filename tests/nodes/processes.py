@@ -8,6 +8,7 @@ with processes(nursery, 3) as cluster:
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import secrets
 import signal
@@ -112,6 +113,7 @@ def agent(pipe: Connection, spec: Spec, port: int) -> None:
     with contextlib.suppress(EOFError):
         while pipe.recv() != "stop":
             pass
+    faulthandler.dump_traceback_later(20)  # where it hangs, if it does
     stopping.set()
     home.stop()
     server.shutdown()

@@ -170,6 +170,8 @@ def test_a_cut_of_the_home_delays_puts_and_gets_and_applies_nothing_twice(cluste
     assert payload_rows(cluster, 1) == before + 12, "one that may name them did not answer"
     cluster.cut.clear()
     upkeep.sweep()
+    assert payload_rows(cluster, 1) == before + 12, "who answers may have stood still, and be about to name them"
+    upkeep.sweep()
     upkeep.grace_s = GRACE_S
     assert payload_rows(cluster, 1) == before + 8
 

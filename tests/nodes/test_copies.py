@@ -81,3 +81,23 @@ def test_the_only_copy_of_a_lost_node_s_rows_stays_and_is_found() -> None:
         cluster.at[0].client.clear_samples(meta)
         cluster.at[2].home.upkeep.sweep_copies()
         assert copies(cluster, 2) == 0
+
+
+def test_payload_of_a_lost_home_is_kept_for_when_it_comes_back() -> None:
+    with one_process(3) as cluster:
+        cluster.at[0].client.place_partition("p")
+        meta = put(cluster, 1, 3)
+        payload, upkeep = cluster.at[1].client._payload, cluster.at[1].home.upkeep
+        cluster.lost.add(0)
+        upkeep.grace_s = 0.0
+        for _ in range(3):
+            upkeep.sweep()
+        assert len(payload.all_names()) == 4
+        cluster.lost.clear()
+        assert int(cluster.at[2].client.get_data(meta)["x"][0, 0]) == 3
+        cluster.lost.add(0)
+        upkeep.keep_for_lost_s = upkeep._confirm_s = 0.0
+        for _ in range(2):
+            upkeep.sweep()
+            upkeep._confirm_s = 0.0
+        assert len(payload.all_names()) == 0

@@ -126,7 +126,13 @@ class ReadCalls(ConsumptionCalls):
                 resolved = yield from self._awaited(partition, indexes, names, timeout, until_s)
             if cost is not None:
                 cost.looked(len(indexes), time.perf_counter() - started_s, waited=timeout is not None)
-            batches.append(self._decoded(partition, resolved, names, mode, layout, cost))
+            batch, viewed, copied = self._decode(resolved, names, mode, layout)
+            if copied and mode != "copy":
+                self._service.note_gather(partition, indexes, names, copied)
+            batches.append(batch)
+            if cost is not None:
+                cost.bytes_viewed += viewed
+                cost.bytes_copied += copied
         batch = batches[0] if len(batches) == 1 else self._in_order(metadata, batches)
         return batch if device is None else batch.to(device)
 

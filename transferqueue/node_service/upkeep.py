@@ -39,6 +39,7 @@ SWEEP_S = 2.0
 COPIES_S = 5.0
 CLAIMS_S = 1.0
 CONFIRM_AGAIN_S = 30.0
+KEEP_FOR_LOST_S = 600.0
 _CALL_S = 2.0
 _NONE: Names = np.empty(0, dtype=np.int64)
 
@@ -48,6 +49,7 @@ class Upkeep:
 
     Attributes:
         grace_s: how long names that no home knows are spared.
+        keep_for_lost_s: how long payload that only a lost node's partitions can name is kept, in case it comes back.
     """
 
     def __init__(
@@ -68,9 +70,12 @@ class Upkeep:
         self._named: dict[str, tuple[int, Names]] = {}  # partition -> (version, names that it was seen to name)
         self._to_release: dict[int, list[Names]] = {}
         self.grace_s = GRACE_S
+        self.keep_for_lost_s = KEEP_FOR_LOST_S
+        self._lost_since: dict[int, float] = {}
         self._seen: Names = _NONE
         self._missing_before: frozenset[int] = frozenset()
         self._young: list[tuple[float, Names]] = []
+        self._suspects: Names = _NONE
         self._confirmed: Names = _NONE
         self._confirm_s = time.monotonic() + CONFIRM_AGAIN_S
         self._stopping = threading.Event()
@@ -135,7 +140,7 @@ class Upkeep:
         due = [names for first_s, names in self._young if now_s - first_s >= self.grace_s]
         again = now_s >= self._confirm_s
         asked = np.intersect1d(np.concatenate([self._confirmed if again else _NONE, *due]), own)
-        named = self._named_anywhere(asked) if len(asked) else np.zeros(0, dtype=np.bool_)
+        named = self._named_anywhere(asked, of_lost=True) if len(asked) else np.zeros(0, dtype=np.bool_)
         if named is None:
             return  # somebody who may name them did not answer: at the next sweep
         self._young = [entry for entry in self._young if now_s - entry[0] < self.grace_s]
@@ -144,14 +149,17 @@ class Upkeep:
             self._confirmed = _NONE
         self._confirmed = np.union1d(np.intersect1d(self._confirmed, own), asked[named])
         orphans = asked[~named]
-        if not len(orphans):
-            return
-        under_way = self._payload.in_flight(orphans)
-        if under_way.any():
-            self._young.append((now_s - self.grace_s, orphans[under_way]))
-        if not under_way.all():
-            self._payload.discard(orphans[~under_way])
-            _log.info("cleared %d rows of payload that no partition names", int((~under_way).sum()))
+        under_way = self._payload.in_flight(orphans) if len(orphans) else named[~named]
+        # Twice, at two sweeps: an agent that stood still answers, when it goes on, before it does what it was asked.
+        suspects = orphans[~under_way]
+        cleared = np.intersect1d(suspects, self._suspects)
+        self._suspects = np.setdiff1d(suspects, cleared)
+        spared = np.union1d(orphans[under_way], self._suspects)
+        if len(spared):
+            self._young.append((now_s - self.grace_s, spared))
+        if len(cleared):
+            self._payload.discard(cleared)
+            _log.info("cleared %d rows of payload that no partition names", len(cleared))
 
     def sweep_copies(self) -> None:
         """Clears copies of what their node does not have any more."""
@@ -187,13 +195,26 @@ class Upkeep:
             return
         del self._to_release[ordinal]
 
-    def _named_anywhere(self, names: Names) -> Mask | None:
-        """bool [names]; None: a node that may name some did not answer."""
+    def _named_anywhere(self, names: Names, *, of_lost: bool = False) -> Mask | None:
+        """bool [names]; None: a node that may name some did not answer.
+
+        Args:
+            of_lost: so is a node that is lost, for a while: it may have been cut off, and come back with its rows.
+        """
         named = self._references.named(names)
-        for ordinal in self._link.others(time.monotonic() + _CALL_S):
-            answer = self._ask(ordinal, "names.named", names)
+        now_s = time.monotonic()
+        for node in self._link.directory.nodes(until_s=now_s + _CALL_S):
+            if node.ordinal == self._link.ordinal:
+                continue
+            if not node.alive:
+                lost_s = self._lost_since.setdefault(node.ordinal, now_s)
+                if of_lost and now_s - lost_s < self.keep_for_lost_s:
+                    return None
+                continue
+            self._lost_since.pop(node.ordinal, None)
+            answer = self._ask(node.ordinal, "names.named", names)
             if answer is None:
-                if self._is_lost(ordinal):
+                if self._is_lost(node.ordinal) and not of_lost:
                     continue
                 return None
             named |= answer
