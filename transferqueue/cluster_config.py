@@ -108,8 +108,8 @@ class ClusterConfig:
     host: str | None = config_key(
         _optional_host,
         None,
-        "address that a node's service listens on and others reach it by; none: the node's address in Ray. Only where "
-        "all nodes are on one machine can it be the same for all",
+        "address that a node's service listens on and others reach it by; none: the node's address in Ray. Set it in "
+        "the environment of each node before Ray starts there: given to init() it is the same for all",
     )
     port: str | None = config_key(
         _ports, None, "TCP port of a node's service, or a range of which it takes a free one, '42000-42010'; none: any"

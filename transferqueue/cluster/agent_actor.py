@@ -56,6 +56,7 @@ class AgentActor:
             self._settled.set()
             agent.run()
             break
-        # The directory takes its agents down. Without it nobody does.
-        if find_directory(self._spec.cluster) is None:
-            kill(agent_name(self._spec.cluster, self._spec.node_id))
+        # The directory takes its agents down, but one that was started again a moment ago may not know them all.
+        while find_directory(self._spec.cluster) is not None:
+            time.sleep(_RETRY_S)
+        kill(agent_name(self._spec.cluster, self._spec.token, self._spec.node_id))

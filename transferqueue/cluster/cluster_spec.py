@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transferqueue.config import Config, build_config
+from transferqueue.config import Config, build_config, environment_variable, read_environment
 from transferqueue.node_service.agent_spec import AgentSpec
 
 
@@ -34,10 +34,19 @@ class ClusterSpec:
         """``cluster.resource``. The rest of the configuration is read on each node, where the paths in it are meant."""
         return build_config({"cluster.resource": self.given.get("cluster.resource")}).cluster.resource
 
-    def agent(self, node_id: str, host: str) -> AgentSpec:
-        """What the agent of a node is told; `host` is the node's address in Ray."""
-        chosen = build_config({"cluster.host": self.given.get("cluster.host")}).cluster.host
-        return AgentSpec(self.name, node_id, chosen or host, self.token, self.given, self.sources)
+    def host_here(self, address: str) -> str:
+        """Where servers on this node listen: at the ``cluster.host`` of this node's own environment, which the raylet
+        was started with; else of the creator, unless its own environment said it; else at `address`, the node's in Ray.
+        """
+        key = "cluster.host"
+        own = read_environment()[1].get(key)
+        if own is None and self.sources.get(key) != f"environment variable {environment_variable(key)}":
+            own = self.given.get(key)
+        return build_config({key: own}).cluster.host or address
+
+    def agent(self, node_id: str, address: str) -> AgentSpec:
+        """What the agent of this node is told; `address` is the node's in Ray."""
+        return AgentSpec(self.name, node_id, self.host_here(address), self.token, self.given, self.sources)
 
 
 def config_of(spec: ClusterSpec) -> Config:

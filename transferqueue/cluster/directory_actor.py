@@ -95,6 +95,9 @@ class DirectoryActor:
         """Ends the session for everybody."""
         self._members.ended.set()
 
+    def _agent_name(self, node_id: str) -> str:
+        return agent_name(self._spec.name, self._spec.token, node_id)
+
     def _is_unused(self) -> bool:
         """Whether every node says that no process is attached to it. One that is not heard of may have some."""
         facts = self._members.facts()
@@ -142,7 +145,7 @@ class DirectoryActor:
         actor: Any = (
             ray.remote(AgentActor)
             .options(
-                name=agent_name(self._spec.name, node.node_id),
+                name=self._agent_name(node.node_id),
                 namespace=NAMESPACE,
                 get_if_exists=True,
                 lifetime="detached",
@@ -183,7 +186,7 @@ class DirectoryActor:
                 self._errors[node_id] = failed
                 self._agents.pop(node_id, None)
                 self._try_again_s[node_id] = time.monotonic() + _TRY_AGAIN_S
-            kill(agent_name(self._spec.name, node_id))
+            kill(self._agent_name(node_id))
 
     def _see_clients(self) -> None:
         now_s = time.monotonic()
@@ -202,8 +205,9 @@ class DirectoryActor:
         until_s = time.monotonic() + _TAKEN_DOWN_WITHIN_S
         while self._members.present() and time.monotonic() < until_s:
             time.sleep(0.05)  # agents end their sessions when they hear of it
-        for node_id in list(self._agents):
-            kill(agent_name(self._spec.name, node_id))
+        # Not only those that it knows: it may have been started again a moment ago.
+        for node_id in {*self._agents, *(node.node_id for node in living_nodes())}:
+            kill(self._agent_name(node_id))
         forget_directory_port(self._spec.name)
         time.sleep(_LINGERS_S)  # whoever ended the session asks whether it is over
         kill(directory_name(self._spec.name))

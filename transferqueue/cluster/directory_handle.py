@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,9 +37,10 @@ def directory_name(session: str) -> str:
     return f"directory:{session}"
 
 
-def agent_name(session: str, node_id: str) -> str:
-    """The name of a node's agent, in `NAMESPACE`."""
-    return f"agent:{session}:{node_id}"
+def agent_name(session: str, token: str, node_id: str) -> str:
+    """The name of a node's agent, in `NAMESPACE`. That of an earlier session of the same name, which may be about
+    to go, is another."""
+    return f"agent:{session}:{hashlib.sha256(token.encode()).hexdigest()[:12]}:{node_id}"
 
 
 def find_directory(session: str) -> Any:

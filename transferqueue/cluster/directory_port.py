@@ -25,7 +25,7 @@ def bind_directory(
         OSError: no port of ``cluster.port`` is free.
     """
     own = own_node_id()
-    host = config.host or next((node.host for node in living_nodes() if node.node_id == own), "127.0.0.1")
+    host = spec.host_here(next((node.host for node in living_nodes() if node.node_id == own), "127.0.0.1"))
     ports = list(port_range(config.port))
     before = read_value(_key(spec.name)) or ""
     at, _, port = before.rpartition(" ")

@@ -47,6 +47,12 @@ def part_on(ray_nodes: RayNodes, session: tq.Session, letter: str) -> str:
     return found.paths.name
 
 
+def agent_on(ray_nodes: RayNodes, session: tq.Session, letter: str) -> str:
+    """The name of that node's agent."""
+    assert session.attachment.cluster is not None
+    return agent_name(session.name, session.attachment.cluster.token, ray_nodes.id_of(letter))
+
+
 def test_init_starts_it_on_every_node(ray_nodes: RayNodes, session: tq.Session) -> None:
     assert session.creator
     assert cluster.find_session() == session.name
@@ -138,7 +144,7 @@ def test_rows_put_on_one_node_are_read_on_the_others(ray_nodes: RayNodes, sessio
 
 def test_a_killed_agent_comes_back_with_its_rows(ray_nodes: RayNodes, session: tq.Session) -> None:
     rows = ray_nodes.on("b", jobs.make_rows, session.name, "kept", 3)
-    agent = agent_name(session.name, ray_nodes.id_of("b"))
+    agent = agent_on(ray_nodes, session, "b")
     before = pid_of(agent)
     [found] = local_sessions(session.name, node_id=ray_nodes.id_of("b"))
     kill(before)
@@ -167,7 +173,7 @@ def test_close_ends_it_on_all_nodes(ray_nodes: RayNodes, session: tq.Session) ->
     assert cluster.find_session() is None
     assert [name for name in left_behind(session.name) if f"{session.name}.n3" not in name] == []
     wait_for(lambda: find_directory(session.name) is None, what="the end of the directory")
-    agents = [agent_name(session.name, ray_nodes.id_of(letter)) for letter in "abc"]
+    agents = [agent_on(ray_nodes, session, letter) for letter in "abc"]
     wait_for(lambda: not any(map(pid_of, agents)), what="the end of the agents")
     assert ray_nodes.on("c", jobs.attach_outcome, session.name, fresh=True).startswith("SessionNotFoundError")
     wait_for(lambda: not janitors(f"{session.name}.n0"), what="the end of the keepers")
