@@ -180,8 +180,9 @@ def test_close_ends_it_on_all_nodes(ray_nodes: RayNodes, session: tq.Session) ->
 
 
 @pytest.mark.soak  # a start of its own
-def test_what_keeps_a_node_from_starting_is_told_and_nothing_stays(ray_nodes: RayNodes, session: tq.Session) -> None:
-    assert session.closed
+@pytest.mark.usefixtures("ray_nodes")
+def test_what_keeps_a_node_from_starting_is_told_and_nothing_stays() -> None:
+    tq.close()
     with pytest.raises(tq.StorageFullError, match=r"node 1?\d+\..*storage\.size is 1\.0 TiB") as caught:
         tq.init(**{"storage.size": "1TiB"})
     assert caught.value.wanted_bytes is not None
