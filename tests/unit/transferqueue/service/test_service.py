@@ -44,6 +44,9 @@ class Store:
     def drop_claims(self) -> int:
         return 0
 
+    def drop_requests(self) -> int:
+        return 0
+
     def sparse_blocks(self, after: int = 0, within: Any = None, spilled: bool = False) -> tuple[Any, ...]:
         return 0, np.empty((0, 6), np.int64), [], np.empty((0, 2), np.int64), np.empty((0, 3), np.int64)
 
