@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.contract.pools.device_workers import Blind, Seer
+from tests.support.sessions import wait_for
 from transferqueue.controller import (
     InsufficientResourcesError,
     PoolSharedOutError,
@@ -265,6 +266,8 @@ def test_all_pools_of_a_manager_are_reserved_or_none(ray: Any) -> None:
         assert states(ray, "left") == states(ray, "right") == ["REMOVED"]
     finally:
         taken.remove()
+    # Ray takes a moment to give back what was removed, and the manager waits for one second only.
+    wait_for(lambda: ray.available_resources().get("GPU") == 8, what="the return of what was removed")
     manager.reserve()
     assert [pool.is_reserved for pool in manager.resource_pool_dict.values()] == [True, True]
     manager.remove()
