@@ -21,10 +21,12 @@ using layout::SegmentKind;
 
 namespace {
 
+// `then_ns` is whatever stands in a shared file: the difference of two integers could overflow.
 double seconds_since(std::int64_t then_ns) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<double>(std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - then_ns) * 1e-9;
+  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return (static_cast<double>(now_ns) - static_cast<double>(then_ns)) * 1e-9;
 }
 
 }  // namespace
