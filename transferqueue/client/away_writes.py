@@ -39,6 +39,7 @@ from transferqueue.waiting import Steps, away, is_over, lock_timeout
 if TYPE_CHECKING:
     from transferqueue._native import FieldLayout, PublishResult, Reservation
     from transferqueue.codec import AllocPlan
+    from transferqueue.nodes.stubs import StubPlan
 
 _ATTEMPTS_S = GRACE_S / 4
 
@@ -49,15 +50,15 @@ class AwayWriteCalls(RoutedCalls):
     _payload: PayloadStore
 
     def _stored(
-        self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any
+        self, plan: PutPlan | StubPlan, timeout: float | None, partition: str, *, may_drop: bool = True, **rows: Any
     ) -> Steps[PublishResult | NothingPut]:
         home = yield from self._home(partition, create=True)
         if home == self.link.ordinal:
-            return (yield from super()._stored(plan, timeout, partition, **rows))
+            return (yield from super()._stored(plan, timeout, partition, may_drop=may_drop, **rows))
         reservation = yield from self._reserve(plan.nbytes, timeout, ahead=True)
         try:
             plan.write(reservation)
-            return (yield from self._published_away(reservation, plan.layouts, plan.nbytes, partition, timeout, rows))
+            return (yield from self._published_away(reservation, plan.layouts, partition, timeout, rows, drop=may_drop))
         except BaseException:
             give_up(reservation)
             raise
@@ -66,7 +67,7 @@ class AwayWriteCalls(RoutedCalls):
         home = yield from self._home(partition, create=True)
         if home == self.link.ordinal:
             return (yield from super()._named(timeout, partition, **rows))
-        done: PublishResult | NothingPut = yield from self._told_home(partition, timeout, rows, {}, 0, None)
+        done: PublishResult | NothingPut = yield from self._told_home(partition, timeout, rows, {}, None)
         return done
 
     def _allocated(
@@ -90,14 +91,13 @@ class AwayWriteCalls(RoutedCalls):
         home = yield from self._home(partition, create=True)
         if home == self.link.ordinal:
             return (yield from super()._commit(reservation, layouts, partition, timeout, nbytes, **rows))
-        done: Any = yield from self._published_away(reservation, layouts, nbytes, partition, timeout, rows, drop=False)
+        done: Any = yield from self._published_away(reservation, layouts, partition, timeout, rows, drop=False)
         return done  # type: ignore[no-any-return]
 
     def _published_away(
         self,
         reservation: Reservation,
         layouts: list[FieldLayout],
-        nbytes: int,
         partition: str,
         timeout: float | None,
         rows: dict[str, Any],
@@ -109,7 +109,7 @@ class AwayWriteCalls(RoutedCalls):
         schemas = {layout.name: layout.schema for layout in layouts}
         try:
             done: PublishResult | NothingPut = yield from self._told_home(
-                partition, timeout, rows, schemas, nbytes, payload, drop=drop
+                partition, timeout, rows, schemas, payload, drop=drop
             )
         except (NodeUnreachableError, DataLostError):
             raise  # the home may have done it, or be about to: the names are left to the sweep
@@ -126,7 +126,6 @@ class AwayWriteCalls(RoutedCalls):
         timeout: float | None,
         rows: dict[str, Any],
         schemas: Mapping[str, bytes],
-        nbytes: int,
         payload: InFlight | None,
         *,
         drop: bool = True,
@@ -142,7 +141,6 @@ class AwayWriteCalls(RoutedCalls):
                 "rows": {name: value for name, value in rows.items() if value is not None},
                 "schemas": dict(schemas),
                 "names": None if payload is None else payload.names,
-                "nbytes": nbytes,
                 "drop": drop,
                 "timeout": slice_s,
             }

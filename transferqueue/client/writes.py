@@ -34,6 +34,7 @@ from transferqueue.waiting import Sleep, Steps, blocking, is_over, lock_timeout
 
 if TYPE_CHECKING:
     from transferqueue._native import PublishResult, Reservation, Store
+    from transferqueue.nodes.stubs import StubPlan
 
 # A dropped view frees room without a commit, so nobody is woken by it: whoever waits for room looks this often.
 _ROOM_LOOK_S = 0.05
@@ -141,10 +142,10 @@ class WriteCalls(ReadCalls):
         return (yield from self._reserve(nbytes, timeout))
 
     def _stored(
-        self, plan: PutPlan, timeout: float | None, partition: str, **rows: Any
+        self, plan: PutPlan | StubPlan, timeout: float | None, partition: str, *, may_drop: bool = True, **rows: Any
     ) -> Steps[PublishResult | NothingPut]:
-        """Room reserved, bytes copied, published on `rows` (see `Store.publish`), within the partition's limits; on an
-        error nothing is left."""
+        """Room reserved, bytes copied, published on `rows` (see `Store.publish`), within the partition's limits (which
+        may drop it, if it `may_drop`); on an error nothing is left."""
         reservation: Reservation | None = None
 
         def attempt(left_s: float | None) -> Steps[PublishResult]:
@@ -159,7 +160,9 @@ class WriteCalls(ReadCalls):
             )
 
         try:
-            done = yield from self._within_limits(partition, timeout, attempt, nbytes=plan.nbytes, **rows)
+            done = yield from self._within_limits(
+                partition, timeout, attempt, nbytes=plan.nbytes, may_drop=may_drop, **rows
+            )
         except BaseException:
             if reservation is not None:
                 give_up(reservation)

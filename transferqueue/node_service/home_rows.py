@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transferqueue.allocation import give_up
 from transferqueue.client.core import as_indexes
 from transferqueue.client.keyed import KeyedRead
 from transferqueue.client.limits import NothingPut
@@ -25,10 +24,10 @@ from transferqueue.nodes.published import Published
 from transferqueue.nodes.rpc_server import Call
 from transferqueue.nodes.stubs import StubPlan
 from transferqueue.tag_maps import TagDecoder
-from transferqueue.waiting import Steps, deadline, is_over, lock_timeout, run_steps, version_of, wait_until
+from transferqueue.waiting import deadline, is_over, run_steps, version_of, wait_until
 
 if TYPE_CHECKING:
-    from transferqueue._native import PublishResult, RequestRecord, Reservation, Store
+    from transferqueue._native import PublishResult, RequestRecord, Store
 
 
 class HomeRowCalls(HomeCalls):
@@ -67,7 +66,9 @@ class HomeRowCalls(HomeCalls):
         if args["names"] is None:
             steps = self.client._named(args["timeout"], partition, **rows)
         else:
-            steps = self._stubs(partition, names_of(call), args, rows)
+            # What the limits count of them are their stubs.
+            plan, may_drop = StubPlan(names_of(call), args["schemas"]), bool(args["drop"])
+            steps = self.client._stored(plan, args["timeout"], partition, may_drop=may_drop, **rows)
         done: PublishResult | NothingPut | RequestRecord = self._once(
             call, partial(run_steps, self._store, steps), lambda record: record
         )
@@ -78,37 +79,6 @@ class HomeRowCalls(HomeCalls):
             answer = self.client._kv_meta(list(rows["keys"]), partition, done)  # type: ignore[arg-type]  # its indexes
             made.fields, made.tags = list(answer.fields or []), [dict(tags) for tags in answer.tags]
         return made
-
-    def _stubs(
-        self, partition: str, names: Any, args: Mapping[str, Any], rows: dict[str, Any]
-    ) -> Steps[PublishResult | NothingPut]:
-        """Rows of another node's payload, within the partition's limits. What `max_bytes` counts of them are their
-        stubs."""
-        plan = StubPlan(names, args["schemas"])
-        client, store, timeout = self.client, self._store, args["timeout"]
-        reservation: Reservation | None = None
-
-        def attempt(left_s: float | None) -> Steps[PublishResult]:
-            nonlocal reservation
-            until_s = client._put_deadline(left_s)
-            if reservation is None:
-                reservation = yield from client._reserve(plan.nbytes, left_s, ahead=True)
-                plan.write(reservation)
-            return store.publish(
-                partition, reservation=reservation, fields=plan.layouts, lock_timeout_s=lock_timeout(until_s), **rows
-            )
-
-        try:
-            done = yield from client._within_limits(
-                partition, timeout, attempt, nbytes=plan.nbytes, may_drop=bool(args["drop"]), **rows
-            )
-        except BaseException:
-            if reservation is not None:
-                give_up(reservation)
-            raise
-        if reservation is not None and isinstance(done, NothingPut):
-            give_up(reservation)
-        return done
 
     def _locate(self, call: Call) -> Located | None:
         args, client, store = call.args, self.client, self._store
