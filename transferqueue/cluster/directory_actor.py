@@ -9,7 +9,7 @@ from typing import Any
 
 from transferqueue.cluster.agent_actor import AgentActor
 from transferqueue.cluster.cluster_spec import ClusterSpec, config_of
-from transferqueue.cluster.directory_handle import NAMESPACE, ClusterState, agent_name, directory_name, kill
+from transferqueue.cluster.directory_handle import ClusterState, agent_name, detached, directory_name, kill
 from transferqueue.cluster.directory_port import bind_directory, forget_directory_port
 from transferqueue.cluster.ray_nodes import RayNode, living_nodes, spanned
 from transferqueue.cluster.ray_registry import forget_session
@@ -139,23 +139,9 @@ class DirectoryActor:
                 self._start_agent(node)
 
     def _start_agent(self, node: RayNode) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        actor: Any = (
-            ray.remote(AgentActor)
-            .options(
-                name=self._agent_name(node.node_id),
-                namespace=NAMESPACE,
-                get_if_exists=True,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_concurrency=4,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False),
-            )
-            .remote(self._spec, node.node_id, node.host)
-        )
+        name = self._agent_name(node.node_id)
+        agent = detached(AgentActor, name, node.node_id, soft=False, max_concurrency=4, get_if_exists=True)
+        actor = agent.remote(self._spec, node.node_id, node.host)
         self._agents[node.node_id] = actor
         self._starting[node.node_id] = actor.started.remote()
 

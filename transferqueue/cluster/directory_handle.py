@@ -53,6 +53,27 @@ def find_directory(session: str) -> Any:
         return None
 
 
+def detached(kind: type, name: str, node_id: str, *, soft: bool, **options: Any) -> Any:
+    """An actor class of ours to be started: in `NAMESPACE`, with no CPU, started again by Ray for ever.
+
+    Args:
+        node_id: where; with `soft` elsewhere when that node is gone.
+        options: further ones of Ray's.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return ray.remote(kind).options(
+        name=name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=soft),
+        **options,
+    )
+
+
 def kill(name: str) -> None:
     """Takes an actor of `NAMESPACE` down for good; quiet when there is none."""
     import ray

@@ -8,9 +8,9 @@ from typing import Any
 
 from transferqueue.cluster.cluster_spec import ClusterSpec, config_of
 from transferqueue.cluster.directory_handle import (
-    NAMESPACE,
     ClusterState,
     ask,
+    detached,
     directory_name,
     find_directory,
 )
@@ -151,25 +151,11 @@ def _is_alive(node_id: str) -> bool:
 
 
 def _start_directory(spec: ClusterSpec) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     from transferqueue.cluster.directory_actor import DirectoryActor
 
-    # Detached: other jobs may share the session. It goes when nobody uses the session, see `DirectoryActor`.
-    return (
-        ray.remote(DirectoryActor)
-        .options(
-            name=directory_name(spec.name),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=0,
-            max_restarts=-1,
-            max_concurrency=16,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=spec.creator_node, soft=True),
-        )
-        .remote(spec)
-    )
+    # Other jobs may share the session. It goes when nobody uses the session, see `DirectoryActor`.
+    actor = detached(DirectoryActor, directory_name(spec.name), spec.creator_node, soft=True, max_concurrency=16)
+    return actor.remote(spec)
 
 
 def _wait_for_nodes(name: str, actor: Any, *, everywhere: bool) -> None:

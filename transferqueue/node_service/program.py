@@ -95,16 +95,13 @@ def run_head(session: str, options: NodeOptions) -> int:
             f"tq node --join {at} --token-file {options.token_file}",
             flush=True,
         )
-        running = threading.Thread(target=agent.run, name="transferqueue-agent")
-        running.start()
-        while running.is_alive() and not asked_to_stop.wait(0.2) and not members.ended.is_set():
-            pass
-        members.ended.set()
-        until_s = time.monotonic() + _OTHERS_END_WITHIN_S
-        while running.is_alive() and members.present() - {place.ordinal} and time.monotonic() < until_s:
-            time.sleep(_LOOK_S)
-        agent.ask_to_end()
-        running.join()
+        with _running(agent) as running:
+            while running.is_alive() and not asked_to_stop.wait(0.2) and not members.ended.is_set():
+                pass
+            members.ended.set()
+            until_s = time.monotonic() + _OTHERS_END_WITHIN_S
+            while running.is_alive() and members.present() - {place.ordinal} and time.monotonic() < until_s:
+                time.sleep(_LOOK_S)
     return 0
 
 
@@ -140,13 +137,20 @@ def run_joined(head: str, options: NodeOptions) -> int:
             f"join with TRANSFERQUEUE_SESSION={session}",
             flush=True,
         )
-        running = threading.Thread(target=agent.run, name="transferqueue-agent")
-        running.start()
-        while running.is_alive() and not asked_to_stop.wait(0.2):
-            pass
-        agent.ask_to_end()
-        running.join()
+        with _running(agent) as running:
+            while running.is_alive() and not asked_to_stop.wait(0.2):
+                pass
     return 0
+
+
+@contextmanager
+def _running(agent: Agent) -> Iterator[threading.Thread]:
+    """The thread in which the agent runs until the end of the block."""
+    running = threading.Thread(target=agent.run, name="transferqueue-agent")
+    running.start()
+    yield running
+    agent.ask_to_end()
+    running.join()
 
 
 def _is_plain(value: Any) -> bool:
