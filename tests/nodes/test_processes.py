@@ -29,12 +29,6 @@ KEYS = [f"k{number}" for number in EIGHT]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def cluster(nursery: Nursery) -> Iterator[Processes]:
     with processes(nursery, 3) as made:
         yield made

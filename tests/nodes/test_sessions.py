@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.support.nodes import Nodes, nodes_of
+from tests.support.nodes import Nodes
 from tests.support.nursery import Nursery
 
 pytest.importorskip("pyarrow.flight")
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def nodes(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with nodes_of(nursery, tmp_path_factory.mktemp("nodes"), 2) as started:
-        yield started
 
 
 def _places(pipe: Connection, part: str, p: str) -> None:

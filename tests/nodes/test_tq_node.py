@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,19 +23,6 @@ from transferqueue.nodes.local_sessions import clusters_here, local_sessions
 
 pytest.importorskip("pyarrow.flight")
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def nodes(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Two nodes that all tests but the last ones leave as they are."""
-    with nodes_of(nursery, tmp_path_factory.mktemp("nodes"), 2) as started:
-        yield started
 
 
 def seen_from(part: str) -> list[NodeStats]:
