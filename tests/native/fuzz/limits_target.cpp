@@ -1,9 +1,6 @@
 // What the index says of limits: rules, accounts of partitions, rows of each version of the weights. Edited behind its back,
 // then every call that meets one. The rest of the index is in order.
-#include <lmdb.h>
-
-#include "core/index/txn.hpp"
-#include "fuzz/index_fixture.hpp"
+#include "fuzz/record_edits.hpp"
 
 namespace {
 
@@ -13,12 +10,6 @@ using tq::LimitRule;
 using tq::RowsBy;
 using tq::WhenExceeded;
 using tq::index::Table;
-
-struct Record {
-  std::string key;
-  std::string value;
-};
-const Table tables[] = {Table::limit_rules, Table::flow, Table::row_versions};
 
 std::string version_tag(std::uint8_t version) {  // as MessagePack has numbers below 128
   const std::string name = "weight_version";
@@ -59,7 +50,6 @@ void add_limits(Index& index) {
 
 struct Place {
   IndexFixture fixture;
-  std::size_t n_records = 0;
   Place() { fixture.add(add_limits); }
 };
 
@@ -68,21 +58,16 @@ Place& place() {
   return instance;
 }
 
-std::vector<Record> records_of(tq::index::Env& env, MDB_txn* txn) {
-  std::vector<Record> records;
-  for (const Table table : tables) {
-    MDB_cursor* cursor = nullptr;
-    require(mdb_cursor_open(txn, env.dbi(table), &cursor) == 0, "a cursor opens");
-    MDB_val key;
-    MDB_val value;
-    while (mdb_cursor_get(cursor, &key, &value, MDB_NEXT) == 0) {
-      const std::string name(static_cast<char*>(key.mv_data), key.mv_size);
-      if (name.empty() || name[0] != static_cast<char>(table)) continue;
-      records.push_back({name, {static_cast<char*>(value.mv_data), value.mv_size}});
-    }
-    mdb_cursor_close(cursor);
-  }
-  return records;
+// Keys stay in their table.
+RecordEdits edits() {
+  return {place().fixture, {Table::limit_rules, Table::flow, Table::row_versions},
+          [](const Record& record) { return !record.key.empty() && record.key[0] == static_cast<char>(record.table); },
+          [](std::string& key, Input& in) {
+            std::string tail = key.substr(1);
+            edit(tail, in);
+            key = key.substr(0, 1) + tail.substr(0, 510);
+          },
+          8};
 }
 
 void use(Index& index, std::uint8_t order) {
@@ -117,34 +102,7 @@ void run(std::string_view input) {
   made.restore();
   Input in(input);
   const auto order = in.number<std::uint8_t>();
-  {
-    const auto env = tq::index::Env::open(made.directory());
-    MDB_txn* txn = nullptr;
-    require(mdb_txn_begin(env->raw(), nullptr, 0, &txn) == 0, "a transaction begins");
-    const std::vector<Record> records = records_of(*env, txn);
-    for (int edits = 0; edits < 8 && !in.empty(); ++edits) {
-      Record record = records[in.below(records.size())];
-      const auto table = static_cast<Table>(record.key[0]);
-      MDB_val key{record.key.size(), record.key.data()};
-      switch (in.number<std::uint8_t>() % 8) {
-        case 0:  // gone
-          static_cast<void>(mdb_del(txn, env->dbi(table), &key, nullptr));
-          continue;
-        case 1: {  // under another key, too
-          std::string tail = record.key.substr(1);
-          edit(tail, in);
-          record.key = record.key.substr(0, 1) + tail.substr(0, 510);
-          key = {record.key.size(), record.key.data()};
-          break;
-        }
-        case 2: record.value = records[in.below(records.size())].value; break;
-        default: edit(record.value, in);
-      }
-      MDB_val value{record.value.size(), record.value.data()};
-      static_cast<void>(mdb_put(txn, env->dbi(table), &key, &value, 0));
-    }
-    require(mdb_txn_commit(txn) == 0, "the edits are committed");
-  }
+  edits().apply(in);
   std::unique_ptr<Index> index;
   typed("open", [&] { index = made.open(); });
   if (index) use(*index, order);
@@ -154,14 +112,7 @@ void run(std::string_view input) {
 std::vector<std::string> seeds() {
   IndexFixture& made = place().fixture;
   made.restore();
-  std::size_t n = 0;
-  {
-    const auto env = tq::index::Env::open(made.directory());
-    MDB_txn* txn = nullptr;
-    require(mdb_txn_begin(env->raw(), nullptr, MDB_RDONLY, &txn) == 0, "a transaction begins");
-    n = records_of(*env, txn).size();
-    mdb_txn_abort(txn);
-  }
+  const std::size_t n = edits().count();
   require(n >= 8, "the fixture has records of limits");
   std::vector<std::string> all = {{}};
   const auto byte = [](std::size_t value) { return static_cast<std::uint8_t>(value); };
