@@ -123,7 +123,22 @@ class Homes(System):
         return self.machines.cluster.ranks if self.combined else 1
 
 
-class CentralStore(System):
+class OnTheHead(System):
+    """All rows go to the head node first."""
+
+    def _to_head(self, batch: Batch) -> Process:
+        nbytes = batch.rows * batch.nbytes
+        yield self.env.timeout(nbytes / self.costs.pickle_bytes_s)
+        sender = f"sender {batch.node}"
+        yield from self.machines.transfer(batch.node, HEAD, nbytes, sender, self.costs.pull_bytes_s)
+        self.machines.usage.hold(HEAD, nbytes)
+
+    def clear(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self.machines.usage.hold(HEAD, -batch.rows * batch.nbytes)
+
+
+class CentralStore(OnTheHead):
     """Storage units on the head node, which every put and every get goes through; metadata is dispatched."""
 
     name = "central store"
@@ -132,14 +147,9 @@ class CentralStore(System):
         yield from self.machines.serve("controller", self.costs.dispatch_s)
 
     def put(self, batch: Batch) -> Process:
-        costs = self.costs
-        nbytes = batch.rows * batch.nbytes
-        yield self.env.timeout(nbytes / costs.pickle_bytes_s)
-        yield from self.machines.transfer(batch.node, HEAD, nbytes, f"sender {batch.node}", costs.pull_bytes_s)
-        self.machines.usage.hold(HEAD, nbytes)
-        yield from self.machines.call(
-            batch.node, HEAD, f"home {HEAD}", costs.publish_s + costs.publish_row_s * batch.rows
-        )
+        yield from self._to_head(batch)
+        seconds = self.costs.publish_s + self.costs.publish_row_s * batch.rows
+        yield from self.machines.call(batch.node, HEAD, f"home {HEAD}", seconds)
 
     def get(self, node: int, reader: str, batches: list[Batch], first: bool) -> Process:
         costs = self.costs
@@ -151,12 +161,8 @@ class CentralStore(System):
         yield self.env.timeout(nbytes / costs.unpickle_bytes_s)
         self.machines.usage.hold(node, -nbytes)
 
-    def clear(self, batches: Iterable[Batch]) -> None:
-        for batch in batches:
-            self.machines.usage.hold(HEAD, -batch.rows * batch.nbytes)
 
-
-class ThroughController(System):
+class ThroughController(OnTheHead):
     """The controller collects every output and sends every input, as single controllers do without a data plane."""
 
     name = "through the controller"
@@ -171,17 +177,9 @@ class ThroughController(System):
         self.machines.usage.hold(node, -nbytes)
 
     def put(self, batch: Batch) -> Process:
-        costs = self.costs
-        nbytes = batch.rows * batch.nbytes
-        yield self.env.timeout(nbytes / costs.pickle_bytes_s)
-        yield from self.machines.transfer(batch.node, HEAD, nbytes, f"sender {batch.node}", costs.pull_bytes_s)
-        self.machines.usage.hold(HEAD, nbytes)
-        yield from self.machines.serve("controller", nbytes / costs.unpickle_bytes_s)
+        yield from self._to_head(batch)
+        yield from self.machines.serve("controller", batch.rows * batch.nbytes / self.costs.unpickle_bytes_s)
 
     def get(self, node: int, reader: str, batches: list[Batch], first: bool) -> Process:
         return
         yield  # it came with the call
-
-    def clear(self, batches: Iterable[Batch]) -> None:
-        for batch in batches:
-            self.machines.usage.hold(HEAD, -batch.rows * batch.nbytes)
