@@ -1,14 +1,16 @@
 // Bitmaps over rows, one record per 4,096 of them: consumption marks and tombstones.
 //
-// Record: u16 first byte | bytes, without the zero bytes at both ends: a single row costs 3 bytes, a full chunk 514.
+// Record, whichever of the two is shorter:
+//   u16 first byte | bytes, without the zero bytes at both ends   a single row: 3 bytes
+//   u16 0x8000 | (varint rows not set | varint rows set) ...      a full chunk: 5 bytes
+// Marks outlive their rows (a row that is made again is the sample that it was), so a run of weeks keeps one of nearly every
+// row it ever had; nearly all of them lie in such stretches.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,55 +32,30 @@ class RowBitmap {
     return static_cast<RowIndex>(chunk) * n_rows;
   }
 
-  static RowBitmap parse(std::string_view value) {
-    Reader in(value);
-    const std::size_t first = in.number<std::uint16_t>();
-    if (first + in.left() > nbytes) corrupt("a bitmap of more rows than a chunk");
-    RowBitmap bitmap;
-    const std::string_view bytes = in.bytes(in.left());
-    std::copy(bytes.begin(), bytes.end(), bitmap.bytes_.begin() + static_cast<std::ptrdiff_t>(first));
-    return bitmap;
-  }
-  // "" when no row is set.
-  std::string encode() const {
-    std::size_t first = 0;
-    std::size_t end = nbytes;
-    while (first < end && bytes_[first] == 0) ++first;
-    while (end > first && bytes_[end - 1] == 0) --end;
-    if (first == end) return {};
-    Writer out;
-    return std::string(out.number(static_cast<std::uint16_t>(first)).bytes({bytes_.data() + first, end - first}).view());
-  }
+  static RowBitmap parse(std::string_view value);
+  std::string encode() const;  // "" when no row is set
 
-  // Rows set in an encoded bitmap.
-  static std::int64_t count(std::string_view value) {
-    Reader in(value);
-    in.number<std::uint16_t>();
-    const std::string_view bytes = in.bytes(in.left());
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}, [](std::int64_t sum, char byte) {
-      return sum + std::popcount(static_cast<unsigned char>(byte));
-    });
-  }
-
-  bool test(RowIndex row) const { return (bytes_[byte_of(row)] >> (row % 8) & 1) != 0; }
+  bool test(RowIndex row) const { return (word_of(row) >> (row % 64) & 1) != 0; }
   // Returns whether the row was not set before.
   bool set(RowIndex row) {
-    char& byte = bytes_[byte_of(row)];
-    const auto bit = static_cast<char>(1 << (row % 8));
-    const bool fresh = (byte & bit) == 0;
-    byte = static_cast<char>(byte | bit);
+    const bool fresh = !test(row);
+    words_[at(row)] |= std::uint64_t{1} << (row % 64);
     return fresh;
   }
-  void reset(RowIndex row) {
-    char& byte = bytes_[byte_of(row)];
-    byte = static_cast<char>(byte & ~(1 << (row % 8)));
-  }
+  void reset(RowIndex row) { words_[at(row)] &= ~(std::uint64_t{1} << (row % 64)); }
+  // Sets `count` rows of one chunk.
+  void set_all(RowIndex first, std::int64_t count);
+  std::int64_t count() const;
 
  private:
-  static constexpr std::size_t nbytes = n_rows / 8;
-  static std::size_t byte_of(RowIndex row) { return static_cast<std::size_t>(row % n_rows / 8); }
+  static constexpr std::size_t n_words = n_rows / 64;
+  static std::size_t at(RowIndex row) { return static_cast<std::size_t>(row % n_rows / 64); }
+  std::uint64_t word_of(RowIndex row) const { return words_[at(row)]; }
+  // From `row` (within the chunk) on: how many rows are alike, set or not.
+  std::int64_t alike(std::int64_t row, bool are_set) const;
+  std::string as_stretches() const;
 
-  std::array<char, nbytes> bytes_{};
+  std::array<std::uint64_t, n_words> words_{};
 };
 
 // Where the bitmaps of one set of rows lie: (partition, chunk), or (partition, task, chunk).
@@ -112,5 +89,7 @@ class BitmapReader {
 // true. Bitmaps without a row are removed.
 std::int64_t change_bitmaps(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments,
                             const std::function<bool(RowBitmap&, RowIndex)>& change);
+// Sets every row of the segments, a chunk at a time.
+void set_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments);
 
 }  // namespace tq::index

@@ -156,10 +156,9 @@ void Index::finish_claim(const std::string& name, const std::string& task, std::
     Verdicts verdicts(impl_->judge);
     Found claim = find_claim(txn, name, task, fencing, verdicts);
     if (consumed) {
-      // Also of rows that were cleared meanwhile: their numbers are not used again.
+      // Also of rows that were cleared meanwhile: one that is made again is the sample that it was.
       FlowMarks flow(txn, claim.partition, claim.record.rows);
-      change_bitmaps(txn, marks_of(claim.partition.id, claim.task), claim.record.rows,
-                     [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+      set_rows(txn, marks_of(claim.partition.id, claim.task), claim.record.rows);
       flow.done();
     }
     txn.erase(claim.key().u64(fencing));

@@ -40,7 +40,7 @@ inline constexpr FieldId max_field_id = 1u << 24;
 inline constexpr FieldId max_fields = 1u << 16;
 
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 10;
+inline constexpr std::uint32_t format_version = 11;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {

@@ -174,8 +174,7 @@ class Replacement {
       txn.put(task_key(partition, task.name), record.encode());
       std::vector<Segment> marks;
       for (const RowRange& range : task.consumed) marks.push_back({range.first, range.count, 0, 0});
-      change_bitmaps(txn, marks_of(partition, record.id), marks,
-                     [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+      set_rows(txn, marks_of(partition, record.id), marks);
     }
   }
 
@@ -193,8 +192,9 @@ class Replacement {
 
 void Index::replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner) {
   check_saved(saved, reservations);
-  // Each is a bit in the index: tables that name more would only hold the write lock until it is full.
-  std::uint64_t left = impl_->env->total_pages() * impl_->env->page_nbytes() * 8;
+  // At the least 40 bytes of the index for 4,096 of them (bitmap.hpp): tables that name more would only hold the write lock
+  // until it is full.
+  std::uint64_t left = impl_->env->total_pages() * impl_->env->page_nbytes() / 40 * RowBitmap::n_rows;
   for (const SavedTask& task : saved.tasks) {
     for (const RowRange& range : task.consumed) {
       const auto count = static_cast<std::uint64_t>(range.count);

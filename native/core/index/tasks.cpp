@@ -184,8 +184,7 @@ bool Index::task_commit(const std::string& name, const std::string& task, std::u
   return impl_->take_rows({name, task, task_version, fields, consumed, sampler_state},
                           [](WriteTxn& txn, const Partition& partition, std::uint64_t id, std::span<const Segment> rows, Verdicts&) {
                             FlowMarks flow(txn, partition, rows);
-                            change_bitmaps(txn, marks_of(partition.id, id), rows,
-                                           [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+                            set_rows(txn, marks_of(partition.id, id), rows);
                             flow.done();
                           });
 }
