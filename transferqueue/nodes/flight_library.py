@@ -55,8 +55,8 @@ def is_broken_by_fork() -> bool:
 
 
 def keep_for_ever(thing: Any) -> None:
-    """In a forked child: an object of the library that the parent made. Its destructor would wait for threads that are
-    not here, so it never runs, not even when the interpreter ends."""
+    """An object of the library whose destructor would wait for threads that cannot end: those of the parent in a forked
+    child, or of a server, which want the interpreter's lock. It never runs, not even when the interpreter ends."""
     for reference in weakref.getweakrefs(thing):
         if isinstance(reference.__callback__, weakref.finalize):  # the library's own way to stop a server at exit
             reference.__callback__.detach()

@@ -112,8 +112,10 @@ class RpcServer:
         note_used(self)
         self._server: Any = _start(host, port, token, tls, self._answer, streams)
         self.port: int = self._server.port
-        # The library waits at exit for calls that are being worked on; this runs before that, being the younger one.
-        self._at_exit = weakref.finalize(self, self._stopping.set)
+        # The library's server is stopped and never destroyed: its destructor keeps the interpreter's lock while it
+        # waits for its threads, and one that is just about to leave a call needs that lock.
+        keep_for_ever(self._server)
+        self._at_exit = weakref.finalize(self, _stop, self._stopping, self._server, self._pid)
 
     def add_handlers(self, handlers: Mapping[str, Handler]) -> None:
         """More methods, or other handlers of known ones."""
@@ -129,16 +131,18 @@ class RpcServer:
         server, self._server = self._server, None
         if server is None or os.getpid() != self._pid:
             return
+        self._at_exit.detach()
         ending = threading.Thread(target=server.shutdown, name="tq-nodes-shutdown", daemon=True)
         ending.start()
         ending.join(wait_s)
         if ending.is_alive():
             _log.warning("calls of other nodes did not end within %g s; the server is left to them", wait_s)
-            keep_for_ever(server)
+        else:
+            server.forget()
 
     def forked(self) -> None:
-        """In a child process."""
-        keep_for_ever(self._server)
+        """In a child process, where nothing of the library's may be touched."""
+        self._at_exit.detach()
 
     def _answer(self, body: Any) -> bytes:
         try:
@@ -163,6 +167,13 @@ class RpcServer:
             if not isinstance(error, (TransferQueueError, ValueError, TypeError, LookupError, NotImplementedError)):
                 _log.warning("%s for %s failed", printable(request.method), printable(request.caller), exc_info=True)
             return answer_of_error(error), False
+
+
+def _stop(stopping: threading.Event, server: Any, pid: int) -> None:
+    """At exit, of a server that nobody shut down; waits for the calls that are being worked on, which are told."""
+    stopping.set()
+    if os.getpid() == pid:
+        server.shutdown()
 
 
 def _start(
@@ -225,6 +236,10 @@ def _classes() -> tuple[Any, Any]:
             self._answer = answer
             self._streams = streams
             super().__init__(location, **options)
+
+        def forget(self) -> None:
+            """What served no longer has to stay."""
+            del self._answer, self._streams
 
         def do_action(self, context: Any, action: Any) -> Iterator[Any]:
             if action.type != CALL:
