@@ -1,6 +1,7 @@
 #include "core/index/layout.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -133,7 +134,7 @@ std::vector<std::shared_ptr<const ParsedBlock>> LayoutCache::blocks(const Txn& t
     for (std::size_t i = 0; i < refs.size(); ++i) {
       const auto at = by_ref_.find(refs[i].word);
       if (at != by_ref_.end()) {
-        answer[i] = at->second;
+        answer[i] = at->second.block;
       } else {
         all = false;
       }
@@ -145,22 +146,48 @@ std::vector<std::shared_ptr<const ParsedBlock>> LayoutCache::blocks(const Txn& t
     if (!answer[i]) parsed.push_back(answer[i] = parse(txn, names, refs[i]));
   }
   keep(parsed);
+  drop_gone(txn, looks_a_block * parsed.size());
   return answer;
 }
 
 void LayoutCache::keep(const std::vector<std::shared_ptr<const ParsedBlock>>& parsed) {
   const std::lock_guard lock(mutex_);
   for (const auto& block : parsed) {
-    if (!by_ref_.emplace(block->ref.word, block).second) continue;  // another thread parsed it meanwhile
+    if (by_ref_.contains(block->ref.word)) continue;  // another thread parsed it meanwhile
     order_.push_back(block->ref.word);
+    by_ref_.emplace(block->ref.word, Kept{block, std::prev(order_.end())});
     n_fields_ += block->ids.size();
   }
-  while (n_fields_ > max_fields && !order_.empty()) {
-    const auto oldest = by_ref_.find(order_.front());
-    n_fields_ -= oldest->second->ids.size();
-    by_ref_.erase(oldest);
-    order_.pop_front();
+  while (n_fields_ > max_fields && !order_.empty()) drop(order_.front());
+}
+
+// A snapshot that is older or newer than another thread's may miss a block that lives: it is parsed again, no more.
+void LayoutCache::drop_gone(const Txn& txn, std::size_t looks) {
+  std::vector<std::uint64_t> refs;
+  {
+    const std::lock_guard lock(mutex_);
+    if (n_fields_ <= min_fields) return;
+    const auto end = std::next(order_.begin(), static_cast<std::ptrdiff_t>(std::min(looks, order_.size())));
+    refs.assign(order_.begin(), end);
+    order_.splice(order_.end(), order_, order_.begin(), end);
   }
+  // Not under the lock, which gets of other threads need.
+  std::erase_if(refs, [&](std::uint64_t ref) { return txn.get(Key(Table::blocks).u64(ref)).has_value(); });
+  const std::lock_guard lock(mutex_);
+  for (const std::uint64_t gone : refs) drop(gone);
+}
+
+void LayoutCache::drop(std::uint64_t ref) {
+  const auto at = by_ref_.find(ref);
+  if (at == by_ref_.end()) return;  // another thread did
+  n_fields_ -= at->second.block->ids.size();
+  order_.erase(at->second.place);
+  by_ref_.erase(at);
+}
+
+std::size_t LayoutCache::n_fields() const {
+  const std::lock_guard lock(mutex_);
+  return n_fields_;
 }
 
 }  // namespace tq::index
