@@ -57,7 +57,9 @@ void run(std::string_view input) {
         const RowBitmap bitmap = RowBitmap::parse(bytes);
         std::int64_t count = 0;
         for (std::int64_t row = 0; row < RowBitmap::n_rows; ++row) count += bitmap.test(row);
-        require(count == RowBitmap::count(bytes), "a bitmap has as many rows as are counted");
+        require(count == bitmap.count(), "a bitmap has as many rows as are counted");
+        const std::string again = bitmap.encode();
+        require(again.empty() ? count == 0 : RowBitmap::parse(again).encode() == again, "a bitmap is read as it was written");
         return;
       }
     }
@@ -86,6 +88,9 @@ std::vector<std::string> seeds() {
   RowBitmap bitmap;
   bitmap.set(17);
   bitmap.set(4000);
+  RowBitmap stretches;
+  stretches.set_all(100, 3000);
+  stretches.set(4000);
   const Counters counters;
   FlowRecord flow;
   flow.limits = {1 << 20, 100, 3, {"learn", "judge"}, tq::WhenExceeded::shed};
@@ -97,6 +102,7 @@ std::vector<std::string> seeds() {
   for (std::size_t i = 0; i < records.size(); ++i) all.push_back(std::string(1, static_cast<char>(i)) + records[i]);
   const std::string tags{"\x01\0\0\0\x01\0\0\0a\x01\0\0\0\x05", 14};
   all.push_back(std::string(1, '\0') + tags + tags);
+  all.push_back(std::string(1, '\6') + stretches.encode());
   return all;
 }
 
