@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import time
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,11 @@ def test_overwritten_rows_are_read_whole_and_never_half(cluster: OneProcess, p: 
     seen = []
 
     def read(ordinal: int) -> None:
+        until_s = time.monotonic() + 60  # far more than it takes to be overwritten a few times
+        reads = 0
         try:
-            for _ in range(40):
+            while reads < 40 or (len(set(seen)) < 4 and time.monotonic() < until_s):
+                reads += 1
                 got = cluster.at[ordinal].client.kv_batch_get(keys, p)
                 values = set(got["a"].unique().tolist()) | set(got["b"].unique().tolist())
                 assert len(values) == 1, values
