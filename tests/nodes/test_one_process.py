@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import time
 from typing import Any
 
 import numpy as np
