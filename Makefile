@@ -55,7 +55,8 @@ $(STAMPS)/python: constraints.txt pyproject.toml
 	@touch $@
 
 # The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.
-INSTALL := $(PIP) install -q --no-build-isolation -c constraints.txt -C cmake.define.TQ_PAUSE_POINTS=ON -e
+# (Without make's flags: ninja would look for make's job server, which it was not given.)
+INSTALL := MAKEFLAGS= $(PIP) install -q --no-build-isolation -c constraints.txt -C cmake.define.TQ_PAUSE_POINTS=ON -e
 $(INSTALLED): $(STAMPS)/headers $(STAMPS)/python $(NATIVE_SOURCES)
 	$(INSTALL) '.[example,compat,checkpoint,metrics]'
 	@rm -f $(STAMPS)/installed-* && touch $@
@@ -113,7 +114,7 @@ test-alone: dev
 
 SANITIZERS := address thread
 test-native: $(STAMPS)/headers $(STAMPS)/python
-	@set -e; for sanitizer in $(SANITIZERS); do \
+	@set -e; export MAKEFLAGS=; for sanitizer in $(SANITIZERS); do \
 	  echo "== native tests under the $$sanitizer sanitizer"; \
 	  $(BIN)/cmake -S tests/native -B build/native-$$sanitizer -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DTQ_SANITIZE=$$sanitizer -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" >build/cmake-$$sanitizer.log; \

@@ -1,6 +1,7 @@
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::block_table_test {
+
 using tq::BlockRef;
 using tq::BlockState;
 
@@ -61,3 +62,5 @@ TEST_CASE("many threads extend the table at once") {
     for (std::uint32_t slot = i; slot < 200'000; slot += 1'001) CHECK(session.table->is_live(BlockRef::make(1, slot)));
   }
 }
+
+}  // namespace tq_test::block_table_test

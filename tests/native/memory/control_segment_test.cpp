@@ -5,7 +5,7 @@
 
 #include "core/memory/wake.hpp"
 
-using namespace tq_test;
+namespace tq_test::control_segment_test {
 
 TEST_CASE("owner ids are unique over threads and processes") {
   Session session;
@@ -43,3 +43,5 @@ TEST_CASE("partitions share words modulo their number, tasks share locks by hash
   CHECK(&session.control->partition_word(5) != &session.control->partition_word(6));
   CHECK(&session.control->task_lock(1, "train") == &session.control->task_lock(1, "train"));
 }
+
+}  // namespace tq_test::control_segment_test

@@ -8,7 +8,7 @@
 
 #include "core/memory/copy.hpp"
 
-using namespace tq_test;
+namespace tq_test::copy_test {
 
 namespace {
 
@@ -141,3 +141,5 @@ TEST_CASE("the pool's threads leave signals to the program") {
   }
   ::sigaction(SIGUSR1, &old, nullptr);
 }
+
+}  // namespace tq_test::copy_test

@@ -10,7 +10,8 @@
 
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::counters_test {
+
 using namespace std::chrono_literals;
 using tq::Counter;
 using tq::Latency;
@@ -142,3 +143,5 @@ TEST_CASE("an entry whose taker was killed before it wrote the name is passed ov
   REQUIRE(counters.methods().size() == 2);
   CHECK(figure(counters.methods()[1], MethodFigure::calls) == 2);
 }
+
+}  // namespace tq_test::counters_test

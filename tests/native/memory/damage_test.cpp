@@ -4,7 +4,8 @@
 #include "core/memory/robust_lock.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::damage_test {
+
 using tq::BlockRef;
 using tq::ErrorCode;
 using tq::layout::ControlLayout;
@@ -107,3 +108,5 @@ TEST_CASE("marks of the payload beyond its end") {
   session.payload->note_touched({0, 4096});
   CHECK(error_of([&] { session.payload->readable({payload_bytes, 1}); }).code == ErrorCode::invalid);
 }
+
+}  // namespace tq_test::damage_test

@@ -10,7 +10,8 @@
 #include "core/memory/retire.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::every_order_test {
+
 using tq::BlockRef;
 using tq::Span;
 
@@ -154,3 +155,5 @@ TEST_CASE("two readers and a retirer") {
   MESSAGE(count << " orders, " << orders.seen.size() << " outcomes");
   CHECK(count > 100);
 }
+
+}  // namespace tq_test::every_order_test

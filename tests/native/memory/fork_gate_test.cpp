@@ -7,7 +7,8 @@
 #include "core/memory/private_mapping.hpp"
 #include "core/memory/retire.hpp"
 
-using namespace tq_test;
+namespace tq_test::fork_gate_test {
+
 using tq::BlockRef;
 using tq::Span;
 
@@ -132,3 +133,5 @@ TEST_CASE("forks, leases, views and copies from many threads at once") {
   CHECK(session.lease_files() == 1);
   CHECK(retire(session) == std::vector{block});
 }
+
+}  // namespace tq_test::fork_gate_test

@@ -6,7 +6,8 @@
 #include "core/memory/private_mapping.hpp"
 #include "core/memory/retire.hpp"
 
-using namespace tq_test;
+namespace tq_test::fork_test {
+
 using tq::BlockRef;
 using tq::Span;
 
@@ -290,3 +291,5 @@ TEST_CASE("killed around the hand-over: nothing stays leased") {
   reuse(session);
   CHECK(session.table->is_live(BlockRef::make(2, 3)));
 }
+
+}  // namespace tq_test::fork_test

@@ -5,7 +5,8 @@
 
 #include "core/memory/gather_buffer.hpp"
 
-using namespace tq_test;
+namespace tq_test::gather_buffer_test {
+
 using tq::gather_buffer;
 using tq::pooled_gather_nbytes;
 
@@ -100,3 +101,5 @@ TEST_CASE("a forked child has its own memory, recycled and held") {
   CHECK(in_child(in_the_child) == 0);
   CHECK(all_equal(held.get(), large, 1));
 }
+
+}  // namespace tq_test::gather_buffer_test

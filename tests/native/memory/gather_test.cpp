@@ -2,7 +2,8 @@
 
 #include "core/memory/gather.hpp"
 
-using namespace tq_test;
+namespace tq_test::gather_test {
+
 using tq::ErrorCode;
 using tq::FieldInBlock;
 using tq::FieldKind;
@@ -210,3 +211,5 @@ TEST_CASE("damaged offsets and layouts are an error, not a stray read") {
     corrupt(a.field);
   }
 }
+
+}  // namespace tq_test::gather_test

@@ -8,7 +8,7 @@
 #include "core/memory/write_gate.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::hold_times_test {
 
 TEST_CASE("classes of hold times follow one another and are at most an eighth wide") {
   std::uint64_t previous = 0;
@@ -75,3 +75,5 @@ TEST_CASE("growing excludes growing, and no write transaction waits for it") {
           }
         }) == 0);
 }
+
+}  // namespace tq_test::hold_times_test

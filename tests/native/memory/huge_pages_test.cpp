@@ -9,7 +9,8 @@
 #include "core/memory/lease.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::huge_pages_test {
+
 using tq::Span;
 
 namespace {
@@ -148,3 +149,5 @@ TEST_CASE("trimmed memory is no longer counted as huge and is made huge again") 
   CHECK(payload.huge_bytes() == huge);
   CHECK(as_filled(payload.readable({0, 8u << 20}), 8u << 20));
 }
+
+}  // namespace tq_test::huge_pages_test

@@ -11,7 +11,8 @@
 #include "core/memory/written_pages.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::kept_mappings_test {
+
 using tq::BlockRef;
 using tq::PrivateMapping;
 using tq::Span;
@@ -176,3 +177,5 @@ TEST_CASE("views taken, read, written and dropped by many threads always show th
   CHECK(wrong.load() == 0);
   CHECK(keeper_is_through());
 }
+
+}  // namespace tq_test::kept_mappings_test

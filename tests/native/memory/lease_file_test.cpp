@@ -6,7 +6,8 @@
 #include "core/memory/lease.hpp"
 #include "core/memory/lease_clock.hpp"
 
-using namespace tq_test;
+namespace tq_test::lease_file_test {
+
 using tq::BlockRef;
 using tq::ClientInfo;
 
@@ -292,3 +293,5 @@ TEST_CASE("a damaged lease file is named, not believed") {
   CHECK(error.code == tq::ErrorCode::corrupt);
   CHECK_MESSAGE(contains(error.what(), "lease file"), error.what());
 }
+
+}  // namespace tq_test::lease_file_test

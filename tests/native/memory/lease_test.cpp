@@ -7,7 +7,8 @@
 #include "core/memory/private_mapping.hpp"
 #include "core/memory/retire.hpp"
 
-using namespace tq_test;
+namespace tq_test::lease_test {
+
 using tq::BlockRef;
 using tq::Span;
 
@@ -248,3 +249,5 @@ TEST_CASE("crash: readers killed anywhere leave no block leased") {
     CHECK(all_equal(session.payload->readable(race_span(block.slot())), 8192, value_of(block)));
   }
 }
+
+}  // namespace tq_test::lease_test

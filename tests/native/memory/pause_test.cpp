@@ -1,6 +1,6 @@
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::pause_test {
 
 TEST_CASE("a point that is not armed does nothing") {
   TQ_PAUSE("pause_test.unarmed");
@@ -66,3 +66,5 @@ TEST_CASE("passes an environment point twice" * doctest::skip()) {
   TQ_PAUSE("pause_test.environment");
   FAIL("not killed");
 }
+
+}  // namespace tq_test::pause_test

@@ -1,6 +1,7 @@
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::payload_segment_test {
+
 using tq::ErrorCode;
 using tq::Span;
 
@@ -124,3 +125,5 @@ TEST_CASE("a full file system is an error of grow, and what did not fit is given
   }
   CHECK(code == 0);
 }
+
+}  // namespace tq_test::payload_segment_test

@@ -6,7 +6,8 @@
 #include "core/memory/private_mapping.hpp"
 #include "core/memory/retire.hpp"
 
-using namespace tq_test;
+namespace tq_test::private_mapping_test {
+
 using tq::BlockRef;
 using tq::Span;
 
@@ -159,3 +160,5 @@ TEST_CASE("the real limit on mappings is never reached by views") {
         }) == 0);
 }
 #endif
+
+}  // namespace tq_test::private_mapping_test

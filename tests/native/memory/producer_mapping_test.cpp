@@ -4,7 +4,8 @@
 #include "core/memory/producer_mapping.hpp"
 #include "core/memory/retire.hpp"
 
-using namespace tq_test;
+namespace tq_test::producer_mapping_test {
+
 using tq::BlockRef;
 using tq::PendingExtent;
 using tq::Span;
@@ -315,3 +316,5 @@ TEST_CASE("the queue takes pushes of many threads, and drops what belongs to a p
   CHECK(queue.drain(5).empty());
   CHECK(queue.empty());
 }
+
+}  // namespace tq_test::producer_mapping_test

@@ -5,7 +5,7 @@
 #include "core/memory/write_gate.hpp"
 #include "core/patience.hpp"
 
-using namespace tq_test;
+namespace tq_test::robust_lock_test {
 
 namespace {
 
@@ -182,3 +182,5 @@ TEST_CASE("a task lock is held by its maker alone; a forked copy is inert") {
   lock.release();
   tq::TaskLock again(session.control, 1, "train", 5.0);
 }
+
+}  // namespace tq_test::robust_lock_test

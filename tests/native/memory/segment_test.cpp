@@ -2,7 +2,8 @@
 
 #include <sys/resource.h>
 
-using namespace tq_test;
+namespace tq_test::segment_test {
+
 using tq::ErrorCode;
 using tq::layout::SegmentHeader;
 using tq::layout::SegmentKind;
@@ -111,3 +112,5 @@ TEST_CASE("a failed attach leaves the session as it was") {
 #endif
   CHECK(tq::PayloadSegment(session.payload_fd.get(), session.name).backed_bytes() == (8u << 20));
 }
+
+}  // namespace tq_test::segment_test

@@ -8,7 +8,8 @@
 #include "core/memory/private_mapping.hpp"
 #include "memory/support.hpp"
 
-using namespace tq_test;
+namespace tq_test::spill_file_test {
+
 using tq::ErrorCode;
 
 namespace {
@@ -109,3 +110,5 @@ TEST_CASE("space that is given back is set aside again before it is used") {
   CHECK(session.spill->ensure_backed(on_disk(0, 1u << 20)));
   CHECK(occupied() + (3u << 20) == before);
 }
+
+}  // namespace tq_test::spill_file_test

@@ -2,7 +2,7 @@
 
 #include "core/memory/wake.hpp"
 
-using namespace tq_test;
+namespace tq_test::wake_test {
 
 TEST_CASE("a wait ends at once when the word differs, and after its time when it does not") {
   Session session;
@@ -66,3 +66,5 @@ TEST_CASE("a signal ends a wait early, so that the caller can look at it") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+
+}  // namespace tq_test::wake_test
