@@ -470,6 +470,7 @@ class Store:
     def methods(self) -> list[dict[str, Any]]:
         """name, calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes; by name."""
     def count_wait(self, seconds: float, *, for_room: bool, timed_out: bool) -> None: ...
+    def count_sent(self, *, pulled: int = 0, served: int = 0) -> None: ...
     def count_method(
         self,
         method: str,

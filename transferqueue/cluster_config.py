@@ -9,7 +9,7 @@ from typing import Any
 from transferqueue.config_values import as_count, as_host, as_optional_flag, config_key
 from transferqueue.sizes import format_size, parse_size
 
-TRANSPORTS = ("flight",)
+TRANSPORTS = ("sockets", "flight")
 # Below that a busy machine is taken for a dead one.
 _SHORTEST_LOST_AFTER_S = 1.0
 _CHUNK_BYTES = (64 << 10, 1 << 30)
@@ -112,7 +112,10 @@ class ClusterConfig:
         "the environment of each node before Ray starts there: given to init() it is the same for all",
     )
     port: str | None = config_key(
-        _ports, None, "TCP port of a node's service, or a range of which it takes a free one, '42000-42010'; none: any"
+        _ports,
+        None,
+        "TCP ports of a node's service, '42000-42010': it takes one for calls and one for rows (where there is one "
+        "alone rows go over that, by Flight); none: any free ones",
     )
     tls_cert: str | None = config_key(
         _file, None, "file with the PEM certificate that nodes show each other, at the same path on all; none: no TLS"
@@ -121,9 +124,20 @@ class ClusterConfig:
     tls_ca: str | None = config_key(
         _file, None, "file with the certificates that nodes accept; none: cluster.tls_cert itself"
     )
-    transport: str = config_key(_transport, "flight", "what carries rows between nodes: 'flight' (Arrow Flight)")
-    streams: int = config_key(_streams, 4, "connections that one read of another node's rows uses at the same time")
-    chunk_bytes: int = config_key(as_chunk_bytes, 4 << 20, "what one message between nodes carries of a field")
+    transport: str = config_key(
+        _transport,
+        "sockets",
+        "what carries rows between nodes: 'sockets' (plain TCP, on a port of its own; where that is out of reach, and "
+        "with TLS, 'flight' is used) or 'flight' (Arrow Flight)",
+    )
+    streams: int = config_key(_streams, 2, "connections that one read of another node's rows uses at the same time")
+    chunk_bytes: int = config_key(as_chunk_bytes, 1 << 20, "what one message between nodes carries of a field")
+    populate: int = config_key(
+        parse_size,
+        256 << 20,
+        "free memory that a node's service keeps touched for rows of other nodes, as first touches are slow; at most a "
+        "quarter of storage.size",
+    )
     call_s: float = config_key(
         _positive_s, 60.0, "seconds that a call waits for another node where the call has no timeout of its own"
     )

@@ -47,6 +47,8 @@ constexpr std::pair<const char*, Counter> counters[] = {
     {"shed_rows", Counter::shed_rows},
     {"compacted_blocks", Counter::compacted_blocks},
     {"compacted_bytes", Counter::compacted_bytes},
+    {"pulled_bytes", Counter::pulled_bytes},
+    {"served_bytes", Counter::served_bytes},
 };
 constexpr std::pair<const char*, MethodFigure> figures[] = {
     {"calls", MethodFigure::calls},
@@ -103,6 +105,11 @@ void count_wait(Store& self, double seconds, bool for_room, bool timed_out) {
   if (timed_out) all.add(for_room ? Counter::room_timeouts : Counter::data_timeouts, 1);
 }
 
+void count_sent(Store& self, std::uint64_t pulled, std::uint64_t served) {
+  if (pulled > 0) self.counters().add(Counter::pulled_bytes, pulled);
+  if (served > 0) self.counters().add(Counter::served_bytes, served);
+}
+
 void count_method(Store& self, const nb::str& method, std::uint64_t rows, double get_s, double run_s, double put_s,
                   std::uint64_t viewed_bytes, std::uint64_t copied_bytes, bool failed) {
   std::array<std::uint64_t, layout::method_figure_count> added{};
@@ -141,6 +148,7 @@ void bind_store_counters(nb::class_<Store>& store) {
       .def("latencies", &latency_counts)
       .def("methods", &methods)
       .def("count_wait", &count_wait, nb::arg("seconds"), nb::kw_only(), nb::arg("for_room"), nb::arg("timed_out"))
+      .def("count_sent", &count_sent, nb::kw_only(), nb::arg("pulled") = 0, nb::arg("served") = 0)
       .def("count_method", &count_method, nb::arg("method"), nb::kw_only(), nb::arg("rows"), nb::arg("get_s"),
            nb::arg("run_s"), nb::arg("put_s"), nb::arg("viewed_bytes"), nb::arg("copied_bytes"), nb::arg("failed"))
       .def("census", &census);

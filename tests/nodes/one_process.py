@@ -152,7 +152,7 @@ class OneProcess:
 
     def settle(self) -> None:
         """What the agents' threads do in time, at once."""
-        for node in [*self.at, *self.at]:  # a block is gone when two looks did not find it
+        for node in self.at:
             node.home.upkeep.release()
         for node in self.at:
             node.home.upkeep.sweep_copies()

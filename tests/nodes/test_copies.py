@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from tests.nodes.one_process import OneProcess, one_process
 from transferqueue.errors import StorageFullError
+from transferqueue.node_service.warm_room import WarmRoom
 from transferqueue.nodes.eviction import evict_copies
 
 pytestmark = pytest.mark.timeout(60)
@@ -101,3 +102,59 @@ def test_payload_of_a_lost_home_is_kept_for_when_it_comes_back() -> None:
             upkeep.sweep()
             upkeep._confirm_s = 0.0
         assert len(payload.all_names()) == 0
+
+
+def test_readers_are_told_at_once_which_copies_are_of_no_use() -> None:
+    with one_process(3) as cluster:
+        cluster.at[0].client.place_partition("p")
+        own, other, kept = put(cluster, 0, 1), put(cluster, 1, 2), put(cluster, 0, 3)
+        for meta in (own, other, kept):
+            cluster.at[2].client.prefetch(meta)
+        home = cluster.at[0].home.upkeep
+        home.release()
+        assert copies(cluster, 2) == 12
+        held = cluster.at[2].client.get_data(own)["x"]
+        for meta in (own, other):
+            cluster.at[1].client.clear_samples(meta)
+        cluster.calls.clear()
+        home.release()
+        assert sorted(cluster.calls) == [(1, "payload.release"), (2, "payload.release")]
+        assert copies(cluster, 2) == 4
+        assert int(held[-1, -1]) == 1
+        assert cluster.at[2].client.get_data_with_report(kept)[1].bytes_pulled == 0
+
+
+def test_a_reader_that_cannot_be_told_finds_out_by_itself() -> None:
+    with one_process(2) as cluster:
+        cluster.at[0].client.place_partition("p")
+        meta = put(cluster, 0, 1)
+        cluster.at[1].client.prefetch(meta)
+        cluster.at[0].home.upkeep.release()
+        cluster.at[0].client.clear_samples(meta)
+        cluster.cut.add(1)
+        cluster.at[0].home.upkeep.release()
+        cluster.at[0].home.upkeep.release()
+        cluster.cut.clear()
+        assert cluster.calls.count((1, "payload.release")) == 1
+        assert copies(cluster, 1) == 4
+        cluster.at[1].home.upkeep.sweep_copies()
+        assert copies(cluster, 1) == 0
+
+
+def test_room_for_copies_is_touched_ahead() -> None:
+    with one_process(2, **{"storage.size": "64MiB"}) as cluster:
+        store = cluster.at[1].store
+        room = WarmRoom(store, 12 * MIB)
+        while room.tick():
+            pass
+        assert 12 * MIB <= store.stats()["warm_bytes"] < 20 * MIB
+        cluster.at[0].client.place_partition("p")
+        held = cluster.at[1].client.get_data(put(cluster, 0, 1))
+        assert store.stats()["warm_bytes"] < 12 * MIB
+        assert room.tick() > 0, "what was used is made up for"
+        del held
+        assert WarmRoom(store, 0).tick() == 0
+        large_room = WarmRoom(store, 1 << 40)
+        while large_room.tick():
+            pass
+        assert store.stats()["warm_bytes"] <= 20 * MIB, "a quarter of the store at most"

@@ -183,7 +183,7 @@ class AwayReadCalls(AwayWriteCalls):
             if how.timeout is not None:
                 left_s = WAIT_SLICE_S if how.until_s is None else max(0.0, how.until_s - time.monotonic())
                 slice_s = min(left_s, WAIT_SLICE_S)
-            args = {"partition": partition, **asked, "timeout": slice_s}
+            args = {"partition": partition, **asked, "timeout": slice_s, "reader": self.link.ordinal}
             try:
                 located: Located | None = yield from self._at_home(
                     partition, home, "rows.locate", args, self.link.until(how.until_s)

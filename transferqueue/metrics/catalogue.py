@@ -80,6 +80,13 @@ CATALOGUE = (
         "place only the publication is",
     ),
     _metric("gets_total", "counter", "gets", "reads, one for each partition of the metadata"),
+    _metric(
+        "node_bytes_total",
+        "counter",
+        "bytes",
+        "payload that came from other nodes ('pulled', once for all processes of the node) or went to them ('served')",
+        "direction",
+    ),
     _metric("get_rows_total", "counter", "rows", "rows that gets returned"),
     _metric("get_bytes_total", "counter", "bytes", "payload that gets handed out: 'viewed' or 'copied'", "how"),
     _metric(

@@ -122,6 +122,8 @@ def _read_counters(found: Readings, store: Store) -> None:
     found.add("limit_shed_rows_total", counts["shed_rows"])
     for how in ("viewed", "copied"):
         found.add("get_bytes_total", counts[f"get_{how}_bytes"], how)
+    for direction in ("pulled", "served"):
+        found.add("node_bytes_total", counts[f"{direction}_bytes"], direction)
     for what in ("data", "room"):
         found.add("wait_timeouts_total", counts[f"{what}_timeouts"], what)
     for name, (sum_ns, classes) in store.latencies().items():

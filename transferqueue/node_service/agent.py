@@ -19,10 +19,12 @@ from transferqueue.logs import get_logger
 from transferqueue.node_service.agent_spec import AgentSpec, tls_files
 from transferqueue.node_service.members import MemberClient, Members
 from transferqueue.node_service.node_session import NodeSession, open_node_session
+from transferqueue.node_service.warm_room import WarmRoom
 from transferqueue.node_service.work import NodeWork, make_work
 from transferqueue.nodes.cluster_file import write_cluster_file
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Handler, RpcServer
+from transferqueue.nodes.transport.payload_server import PayloadServer
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import Attachment
 from transferqueue.storage.janitor import ensure_janitor
@@ -67,7 +69,9 @@ class Agent:
         self._node: NodeSession | None = None
         self._work: NodeWork | None = None
         self._server: RpcServer | None = None
+        self._payload: PayloadServer | None = None
         self._service: StorageService | None = None
+        self._warm_room: WarmRoom | None = None
         self._asked_to_end = threading.Event()
         self._ends_session = True
         self._place: NodePlace | None = None
@@ -97,6 +101,7 @@ class Agent:
         try:
             work = self._work = self._make_work(node.attachment, node.config)
             server = self._server = self._serve(node, work)
+            self._serve_payload(node, work, server)
             at = self._member.follow()
             file = replace(node.file, port=server.port, directory_host=at[0], directory_port=at[1])
             self._place = NodePlace(
@@ -111,6 +116,7 @@ class Agent:
             write_cluster_file(node.attachment.paths, file)
             self._service = StorageService(node.attachment.paths, node.attachment.store, node.config)
             self._service.start()
+            self._warm_room = WarmRoom(node.attachment.store, node.config.cluster.populate)
             ensure_janitor(node.attachment.paths.name, keep_s=file.options.lost_after_s + _STARTS_WITHIN_S)
             self._join()
             work.start()
@@ -154,6 +160,23 @@ class Agent:
             f"no port of cluster.port={node.config.cluster.port} can be served at {self._spec.host}: {last}"
         ) from last
 
+    def _serve_payload(self, node: NodeSession, work: NodeWork, server: RpcServer) -> None:
+        """Plain TCP for rows. Where there is none, or no port left, others are told nothing, and use Flight."""
+        streams = work.streams()
+        if streams is None or node.file.options.transport != "sockets" or node.file.tls is not None:
+            return
+        ports = [port for port in port_range(node.config.cluster.port) if port == 0 or port > server.port]
+        try:
+            self._payload = PayloadServer(self._spec.host, ports, token=self._spec.token, streams=streams)
+        except OSError as error:
+            _log.warning(
+                "rows go to other nodes over Flight, at three times the processor time: cluster.port=%s has no second "
+                "port for them: %s",
+                *(node.config.cluster.port, error),
+            )
+            return
+        server.add_handlers(self._payload.handlers())
+
     def _on_end(self, _: object) -> None:
         if self._members is not None:
             self._members.ended.set()
@@ -192,6 +215,8 @@ class Agent:
         """One sign of life. Returns whether the session has ended."""
         if self._service is not None:
             self._service.start_if_missing()
+        if self._warm_room is not None:
+            self._warm_room.tick()
         try:
             answer = self._member.beat(self.place.ordinal, self._facts())
         except NodeUnreachableError:
@@ -244,6 +269,8 @@ class Agent:
         node, self._node = self._node, None
         if self._server is not None:
             self._server.shutdown()
+        if self._payload is not None:
+            self._payload.close()
         if self._work is not None:
             self._work.stop()
         if self._service is not None:

@@ -54,11 +54,13 @@ class BlockNames:
         with self._guard:
             return frozenset(self._blocks)
 
-    def forget(self, block_ids: frozenset[int]) -> None:
-        """Those blocks are gone."""
+    def forget(self, block_ids: frozenset[int]) -> Names:
+        """Those blocks are gone; the names that they had."""
         with self._guard:
-            for block_id in block_ids:
-                self._blocks.pop(block_id, None)
+            ranges = sorted(self._blocks.pop(block_id) for block_id in block_ids if block_id in self._blocks)
+        if not ranges:
+            return np.empty(0, dtype=np.int64)
+        return np.concatenate([np.arange(first, first + rows, dtype=np.int64) for first, rows in ranges])
 
     def known(self, names: Names) -> Mask:
         """bool [names]: which are those of blocks that there are."""

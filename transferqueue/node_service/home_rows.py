@@ -36,6 +36,7 @@ class HomeRowCalls(HomeCalls):
     Args:
         block_names: gives names to rows that lie here as such.
         tell_named: (partition, names) that a put made it name.
+        note_reader: the ordinal of a node that locates rows.
         allow_pickle: whether tags of other nodes may hold pickles.
     """
 
@@ -46,12 +47,14 @@ class HomeRowCalls(HomeCalls):
         link: NodeLink,
         block_names: BlockNames,
         tell_named: Callable[[str, Names], None],
+        note_reader: Callable[[int], None],
         *,
         allow_pickle: bool,
     ) -> None:
         super().__init__(store, client, link)
         self._name_block = block_names
         self._tell_named = tell_named
+        self._note_reader = note_reader
         self._foreign_tags = TagDecoder(allow_pickle=allow_pickle)
 
     def _publish(self, call: Call) -> Published:
@@ -83,6 +86,7 @@ class HomeRowCalls(HomeCalls):
     def _locate(self, call: Call) -> Located | None:
         args, client, store = call.args, self.client, self._store
         partition, timeout = self._at_home(call), args["timeout"]
+        self._note_reader(int(args["reader"]))
         fields = None if args["fields"] is None else list(args["fields"])
         if "indexes" in args:
             indexes, names = as_indexes(args["indexes"]), fields or []

@@ -68,6 +68,7 @@ class HomeService(HomeRowCalls):
             link,
             self._block_names.first_name,
             self.upkeep.tell,
+            self.upkeep.note_reader,
             allow_pickle=config.allow_pickle is True,
         )
 

@@ -9,7 +9,8 @@ all homes, `GRACE_S` after it first saw them, and spares those of puts that say 
 Names that a home did name are asked for again now and then, since that home's agent may have been started anew between
 the change and its look. While any node does not answer, nothing is cleared that might be its.
 
-*Copies* go when the node whose they are has no such name any more.
+*Copies* go when the node whose they are has no such name any more: the home tells those nodes that read its rows when
+it notices, and each looks for itself now and then.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from transferqueue.errors import ClosedError, DataLostError, SessionNotFoundErro
 from transferqueue.logs import get_logger
 from transferqueue.node_service.references import References
 from transferqueue.nodes.link import NodeLink
-from transferqueue.nodes.names import Names, ordinals_of
+from transferqueue.nodes.names import MOST_NODES, Names, ordinals_of
 from transferqueue.nodes.payload import GRACE_S, Mask, PayloadStore
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from transferqueue.node_service.remote_claims import RemoteClaims
 
 _log = get_logger("nodes")
-RELEASE_S = 0.5
+RELEASE_S = 0.1
 SWEEP_S = 2.0
 COPIES_S = 5.0
 CLAIMS_S = 1.0
 CONFIRM_AGAIN_S = 30.0
 KEEP_FOR_LOST_S = 600.0
 _CALL_S = 2.0
+_TELL_S = 0.5
 _NONE: Names = np.empty(0, dtype=np.int64)
 
 
@@ -73,7 +75,7 @@ class Upkeep:
         self.keep_for_lost_s = KEEP_FOR_LOST_S
         self._lost_since: dict[int, float] = {}
         self._seen: Names = _NONE
-        self._missing_before: frozenset[int] = frozenset()
+        self._readers: set[int] = set()
         self._young: list[tuple[float, Names]] = []
         self._suspects: Names = _NONE
         self._confirmed: Names = _NONE
@@ -85,6 +87,11 @@ class Upkeep:
         """A put of another node was applied: the partition names these, and may not any more at the next look."""
         with self._guard:
             self._told.setdefault(partition, []).append(names)
+
+    def note_reader(self, ordinal: int) -> None:
+        """That node has located rows here, so it may have copies."""
+        if ordinal != self._link.ordinal and 0 <= ordinal < MOST_NODES:
+            self._readers.add(ordinal)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -103,6 +110,9 @@ class Upkeep:
         """Tells other nodes which of their names are not named here any more."""
         with self._guard:
             told, self._told = self._told, {}
+        # Before the look: a block that had a name by then and is not found is gone for good.
+        named_blocks = self._block_names.blocks()
+        gone: list[Names] = []
         # What was told was committed before: a look from here on sees it, or that it went.
         now = self._references.all()
         for partition in now.keys() | self._named.keys() | told.keys():
@@ -113,17 +123,17 @@ class Upkeep:
                 continue
             known = np.concatenate([_NONE if before is None else before[1], *told.get(partition, [])])
             named = _NONE if seen is None else seen.names
-            self._note_dropped(np.setdiff1d(known, named))
+            dropped = np.setdiff1d(known, named)
+            self._note_dropped(dropped)
+            gone.append(dropped)
             if seen is None:
                 self._named.pop(partition, None)
             else:
                 self._named[partition] = version, named
-        if len(self._block_names):
-            # A block may have been made and named since the look: only what two looks did not find is gone.
+        if named_blocks:
             there: frozenset[int] = frozenset().union(*(seen.blocks for seen in now.values()))
-            missing = self._block_names.blocks() - there
-            self._block_names.forget(missing & self._missing_before)
-            self._missing_before = missing
+            gone.append(self._block_names.forget(named_blocks - there))
+        self._tell_readers(np.concatenate([_NONE, *gone]))
         for ordinal in list(self._to_release):
             if self._stopping.is_set():
                 return
@@ -178,6 +188,17 @@ class Upkeep:
         ordinals = ordinals_of(names)
         for ordinal in np.unique(ordinals).tolist():
             self._to_release.setdefault(ordinal, []).append(names[ordinals == ordinal])
+
+    def _tell_readers(self, names: Names) -> None:
+        """Copies of what is gone make room for the next ones, while it is warm. Who is not reached sweeps by itself."""
+        for ordinal in list(self._readers) if len(names) else ():
+            if self._stopping.is_set():
+                return
+            try:
+                self._link.call(ordinal, "payload.release", {"names": names}, until_s=time.monotonic() + _TELL_S)
+            except TransferQueueError as error:
+                self._readers.discard(ordinal)  # until it reads again
+                _log.debug("node %d is not told which copies are of no use any more: %s", ordinal, error)
 
     def _send(self, ordinal: int) -> None:
         names = np.concatenate(self._to_release[ordinal])
@@ -244,7 +265,7 @@ class Upkeep:
             (self._claims.give_back_of_the_dead, CLAIMS_S),
         )
         due = [_Due(began_s + every_s, every_s, step) for step, every_s in steps]
-        while not self._stopping.wait(RELEASE_S / 2):
+        while not self._stopping.wait(RELEASE_S):
             for entry in due:
                 if time.monotonic() < entry.next_s or self._stopping.is_set():
                     continue

@@ -1,8 +1,8 @@
 """Brings the payload of located rows into the own node's store, once for all its processes, and resolves it there.
 
 *Once*: who finds names missing locks them (`pull_lock`), looks again, and pulls what is still missing. So of several
-processes that want the same rows one pulls, and the others find them when they get the lock. Correct without the lock,
-too: a name means the same bytes for ever, so a second copy is only a waste.
+processes that want the same rows one pulls, and the others find them: they are woken by its publication, not by the
+lock. Correct without the lock, too: a name means the same bytes for ever, so a second copy is only a waste.
 
 *Complete*: pulled rows are published in one transaction, then resolved with a lease like any. Between the two somebody
 may evict them to make room; then they are missing again and are pulled again.
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TRIES = 4
 _MOST_THREADS = 8
+# Who waits is woken by what is published; this is for a lock whose holder failed or died.
+_LOCK_LOOK_S = 0.02
 
 
 class Sources(Protocol):
@@ -85,6 +87,10 @@ class Fetched:
         self.resolved = []
 
 
+class _HereError(Exception):
+    """What was waited for has come."""
+
+
 class Fetcher:
     """Of one process.
 
@@ -127,7 +133,7 @@ class Fetcher:
                 return fetched
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
             fetched.release()
-            with pull_lock(self._lock_path, names, until_s):
+            with pull_lock(self._lock_path, names, until_s, partial(self._wait, groups, fetched)):
                 for _ in range(_TRIES):
                     wanted = self._look(groups, fetched)
                     if not wanted:
@@ -135,6 +141,8 @@ class Fetcher:
                     fetched.release()
                     for want in wanted:
                         fetched.pulled_nbytes += self._pull(partition, home, indexes, want, until_s)
+        except _HereError:
+            return fetched
         except BaseException:
             fetched.release()
             raise
@@ -143,6 +151,14 @@ class Fetcher:
             "store is too small for what its processes read at once",
             partition_id=partition,
         )
+
+    def _wait(self, groups: Sequence[Group], fetched: Fetched, longest_s: float) -> None:
+        """Until whoever has the lock may be done. _HereError: everything is here, and nobody needs the lock."""
+        before = self._payload.change()
+        if not self._look(groups, fetched):
+            raise _HereError
+        fetched.release()
+        self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
 
     def _look(self, groups: Sequence[Group], fetched: Fetched) -> list[Wanted]:
         """Resolves everything; what is missing."""
@@ -187,7 +203,7 @@ class Fetcher:
                     for request, _ in some
                 ]
                 _in_parallel(calls)
-                self._payload.publish_copies(names[ordered], reservation, block.end())
+                self._payload.publish_copies(names[ordered], reservation, block.end(), block.payload_nbytes)
             except BaseException:
                 block.end()
                 with contextlib.suppress(ValueError):  # the error came behind the publication

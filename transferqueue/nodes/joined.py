@@ -10,6 +10,7 @@ from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.node_clients import NodeClients
 from transferqueue.nodes.node_sources import NodeSources
 from transferqueue.nodes.transport.flight import FlightTransport
+from transferqueue.nodes.transport.sockets import SocketTransport
 
 if TYPE_CHECKING:
     from transferqueue.nodes.cluster_file import ClusterFile
@@ -29,11 +30,17 @@ def link_of(read: Callable[[], ClusterFile]) -> NodeLink:
 
 def sources_of(link: NodeLink, file: ClusterFile) -> NodeSources:
     """The payload."""
-    transport = FlightTransport(
+    options = file.options
+    flight = FlightTransport(
         token=file.token,
         tls=file.tls,
-        streams=file.options.streams,
-        chunk_nbytes=file.options.chunk_bytes,
+        streams=options.streams,
+        chunk_nbytes=options.chunk_bytes,
         where=link.place_now,
     )
-    return NodeSources(link, transport)
+    if options.transport != "sockets" or file.tls is not None:
+        return NodeSources(link, flight)
+    return NodeSources(
+        link,
+        SocketTransport(flight, token=file.token, streams=options.streams, chunk_nbytes=options.chunk_bytes),
+    )

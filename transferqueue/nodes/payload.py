@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from transferqueue._native import claim_clock
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError
 from transferqueue.nodes.names import PAYLOAD, Names, ordinals_of
 from transferqueue.tag_maps import TagDecoder, encode_tags
+from transferqueue.waiting import Sleep, sleep_here
 
 if TYPE_CHECKING:
     from transferqueue._native import FieldLayout, Reservation, Resolved, Store
@@ -50,10 +52,21 @@ class PayloadStore:
         )
         return InFlight(self._store, done.indexes)
 
-    def publish_copies(self, names: Names, reservation: Reservation, layouts: list[FieldLayout]) -> None:
+    def publish_copies(
+        self, names: Names, reservation: Reservation, layouts: list[FieldLayout], pulled_nbytes: int
+    ) -> None:
         """Payload of other nodes under its names, one row each; fields that are there already are replaced by equal
-        ones, further ones join them."""
+        ones, further ones join them. `pulled_nbytes`: what came over the network for it."""
         self._store.publish(PAYLOAD, indexes=names, create_rows=True, reservation=reservation, fields=layouts)
+        self._store.count_sent(pulled=pulled_nbytes)
+
+    def change(self) -> Sleep:
+        """For `wait_for_change`; to be made before a look."""
+        return Sleep.before_look(self._store, PAYLOAD, None)
+
+    def wait_for_change(self, before: Sleep, longest_s: float) -> None:
+        """Until names came or went since then."""
+        sleep_here(self._store, replace(before, longest_s=longest_s))
 
     def discard(self, names: Names) -> None:
         """Forgets names; those that are not there are ignored."""

@@ -13,7 +13,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from transferqueue.errors import TransferTimeoutError
@@ -32,12 +32,16 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def pull_lock(path: str, names: Names, until_s: float | None) -> Iterator[bool]:
+def pull_lock(
+    path: str, names: Names, until_s: float | None, wait: Callable[[float], None] = time.sleep
+) -> Iterator[bool]:
     """Holds the names; gives whether somebody else held one of them before.
 
     Args:
         path: the lock file, made when it is not there.
         until_s: monotonic time to give up at; None: never.
+        wait: called while somebody else holds them with the seconds until the next try, may return before they are
+            over; what it raises ends the wait.
 
     Raises:
         TransferTimeoutError: somebody held them until then.
@@ -46,7 +50,7 @@ def pull_lock(path: str, names: Names, until_s: float | None) -> Iterator[bool]:
     with _guard:
         _held.add(fd)
     try:
-        yield _take(fd, _ranges(names), until_s)
+        yield _take(fd, _ranges(names), until_s, wait)
     finally:
         with _guard:
             ours = fd in _held  # in a child of a fork that happened meanwhile it is closed already
@@ -60,7 +64,7 @@ def _ranges(names: Names) -> Sequence[tuple[int, int]]:
     return runs if len(runs) <= _MOST_RUNS else [(runs[0][0], runs[-1][1])]
 
 
-def _take(fd: int, ranges: Sequence[tuple[int, int]], until_s: float | None) -> bool:
+def _take(fd: int, ranges: Sequence[tuple[int, int]], until_s: float | None, wait: Callable[[float], None]) -> bool:
     waited = False
     for first, end in ranges:
         wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, end - first, 0)
@@ -77,8 +81,8 @@ def _take(fd: int, ranges: Sequence[tuple[int, int]], until_s: float | None) -> 
                     "process, or try again with a longer timeout",
                     missing=end - first,
                 )
-            # The lock has no queue and no wake-up that a deadline could end; a pull takes milliseconds and more.
-            time.sleep(look_s)
+            # The lock has no queue and no wake-up that a deadline could end.
+            wait(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
     return waited
 

@@ -57,6 +57,8 @@ enum class Counter : std::size_t {
   shed_rows,       // that made room for others there, or were too old to be put
   compacted_blocks,  // made by compaction, out of what still lived in others
   compacted_bytes,
+  pulled_bytes,  // payload that came from other nodes
+  served_bytes,  // and that went to them
 };
 enum class MethodFigure : std::size_t { calls, failures, rows, get_ns, run_ns, put_ns, viewed_bytes, copied_bytes };
 

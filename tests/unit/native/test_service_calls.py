@@ -70,6 +70,8 @@ def test_calls_are_counted_with_what_they_took(store: Store) -> None:
     resolved = store.resolve("p", indexes=indexes)
     resolved.count(300, 100)
     resolved.finish()
+    store.count_sent(pulled=50)
+    store.count_sent(pulled=10, served=7)
     store.count_wait(0.25, for_room=False, timed_out=False)
     store.count_wait(3.0, for_room=True, timed_out=True)
     assert store.counts() == {
@@ -90,6 +92,8 @@ def test_calls_are_counted_with_what_they_took(store: Store) -> None:
         "shed_rows": 0,
         "compacted_blocks": 0,
         "compacted_bytes": 0,
+        "pulled_bytes": 60,
+        "served_bytes": 7,
     }
     latencies = store.latencies()
     assert set(latencies) == {"put", "get", "data_wait", "room_wait", "lock_wait", "lock_hold"}

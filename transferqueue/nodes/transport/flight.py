@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transferqueue.errors import NodeAccessError, NodeUnreachableError
@@ -69,7 +69,7 @@ class FlightTransport:
         self._clients: dict[tuple[str, int], RpcClient] = {}
 
     def describe(self, source: NodePlace, what: PayloadRequest, *, until_s: float | None = None) -> PayloadDescription:
-        return read_description(self._call(source, "payload.describe", what, until_s), what)
+        return read_description(self.ask(source, "payload.describe", {"request": what.to_parts()}, until_s), what)
 
     def pull(
         self, source: NodePlace, what: PayloadRequest, into: Destination, *, until_s: float | None = None
@@ -118,10 +118,13 @@ class FlightTransport:
 
     def _fetch(self, source: NodePlace, what: PayloadRequest, into: Destination, until_s: float | None) -> PullReport:
         """Little is one answer: it costs half of what a stream with its thread does."""
-        written, messages = write_answer(source, what, into, self._call(source, "payload.fetch", what, until_s))
+        written, messages = write_answer(
+            source, what, into, self.ask(source, "payload.fetch", {"request": what.to_parts()}, until_s)
+        )
         return PullReport(written, messages, 0)
 
-    def _call(self, source: NodePlace, method: str, what: PayloadRequest, until_s: float | None) -> Any:
+    def ask(self, source: NodePlace, method: str, args: Mapping[str, Any], until_s: float | None) -> Any:
+        """A call of the node's agent that changes nothing, wherever that is by then."""
         limit_s = time.monotonic() + CALL_S if until_s is None else until_s
         where, client = self._where, self._client(source)
 
@@ -131,7 +134,7 @@ class FlightTransport:
 
         while True:
             try:
-                return client.call(method, {"request": what.to_parts()}, until_s=limit_s, between=look)
+                return client.call(method, args, until_s=limit_s, between=look)
             except _MovedError:
                 client = self._client(self.now_at(source))
 

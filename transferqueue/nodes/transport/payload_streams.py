@@ -71,6 +71,7 @@ class PayloadStreams:
             fields = [SourceField(resolved, number) for number in range(len(request.fields))]
             first, last = part_bounds(fields, part, parts)
             yield [sum(field.nbytes for field in fields), last - first], None
+            self._store.count_sent(served=last - first)
             waiting: list[Stretch] = []
             for stretch in stretches(fields, first, last, chunk_nbytes):
                 alone = stretch.piece >= 0 and stretch.nbytes >= _ALONE_NBYTES

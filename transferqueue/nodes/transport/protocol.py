@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -96,6 +96,14 @@ class Destination(Protocol):
         Raises:
             ValueError: the field does not have them.
         """
+
+    def windows(self, field: str, offset: int, nbytes: int) -> Sequence[npt.NDArray[np.uint8]]:
+        """Writable memory for bytes `offset` and on of the field, in order, for a transport that can receive there.
+
+        Raises:
+            ValueError: the field does not have them.
+        """
+        ...
 
 
 @dataclass(frozen=True)

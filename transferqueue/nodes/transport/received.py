@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,10 @@ from transferqueue import _native
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.transport.protocol import Destination, FieldDescription, PayloadDescription, PayloadRequest
+
+# A message with more places than that, and less than so many bytes for each, is received as one.
+_FEW_WINDOWS = 8
+_WINDOW_NBYTES = 1 << 10
 
 
 def announced(source: NodePlace, header: Any, into: Destination) -> int:
@@ -84,3 +89,38 @@ def _check(name: str, field: FieldDescription, rows: int) -> None:
             well = well and not (dense and (field.sizes[field.which == number] != row_nbytes).any())
     if not well:
         raise CorruptSegmentError(f"another node describes rows of field {name!r} that cannot be")
+
+
+def receive_message(
+    source: NodePlace,
+    what: PayloadRequest,
+    into: Destination,
+    header: Any,
+    nbytes: int,
+    receive: Callable[[Sequence[Any]], None],
+) -> int:
+    """Has `receive` fill the memory where the bytes of a message belong, all of them; how many bytes.
+
+    Raises:
+        CorruptSegmentError: bytes that no field has. What `receive` raises.
+    """
+    try:
+        windows = [
+            window for field, start, count in header for window in into.windows(what.fields[field], start, count)
+        ]
+        well = all(field >= 0 <= count for field, _, count in header)
+        if not well or sum(len(window) for window in windows) != nbytes:
+            raise ValueError("its stretches are not what follows")
+    except (TypeError, ValueError, LookupError) as error:
+        raise CorruptSegmentError(f"{source} sent bytes that no field has: {error}") from error
+    if len(windows) <= max(_FEW_WINDOWS, nbytes // _WINDOW_NBYTES):
+        receive(windows)
+        return nbytes
+    # Many small places: one copy more costs less than telling the kernel of each.
+    data = np.empty(nbytes, dtype=np.uint8)
+    receive([data])
+    at = 0
+    for window in windows:
+        window[:] = data[at : at + len(window)]
+        at += len(window)
+    return nbytes

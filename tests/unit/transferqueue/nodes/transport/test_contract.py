@@ -17,7 +17,7 @@ from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.transport.protocol import PayloadRequest
 
 pytestmark = pytest.mark.timeout(60)
-KINDS = ("in_process", "flight", "flight_streams")
+KINDS = ("in_process", "flight", "flight_streams", "sockets")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from transferqueue.nodes.envelopes import answer_of_value, read_answer
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Call
 from transferqueue.nodes.transport.flight import FlightTransport
+from transferqueue.nodes.transport.payload_server import PayloadServer
 from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
 from transferqueue.nodes.transport.protocol import (
     Destination,
@@ -27,6 +28,7 @@ from transferqueue.nodes.transport.protocol import (
     Transport,
 )
 from transferqueue.nodes.transport.received import read_description
+from transferqueue.nodes.transport.sockets import SocketTransport
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -71,17 +73,21 @@ def transport_to(kind: str, stores: list[Store], *, chunk_nbytes: int = 64 << 10
         return
     if kind == "flight_streams":
         options.setdefault("fetch_below", 0)
-    servers = []
-    transport: Transport = FlightTransport(token=TOKEN, chunk_nbytes=chunk_nbytes, **options)
-    try:
+    with ExitStack() as ends:
+        transport: Transport
+        transport = flight = FlightTransport(token=TOKEN, chunk_nbytes=chunk_nbytes, **options)
+        if kind == "sockets":
+            transport = SocketTransport(flight, token=TOKEN, streams=3, chunk_nbytes=chunk_nbytes)
+        ends.callback(transport.close)
+        places = []
         for number in streams:
-            context = serving(streams=streams[number])
-            servers.append((context, context.__enter__()))
-        yield transport, [NodePlace(n, HOST, server.port, "", str(n)) for n, (_, server) in enumerate(servers)]
-    finally:
-        transport.close()
-        for context, _ in servers:
-            context.__exit__(None, None, None)
+            server = ends.enter_context(serving(streams=streams[number]))
+            if kind == "sockets":
+                payload = PayloadServer(HOST, [0], token=TOKEN, streams=streams[number])
+                ends.callback(payload.close)
+                server.add_handlers(payload.handlers())
+            places.append(NodePlace(number, HOST, server.port, "", str(number)))
+        yield transport, places
 
 
 class Room:
@@ -92,6 +98,7 @@ class Room:
             name: np.full(field.nbytes, 0xAA, np.uint8) for name, field in described.fields.items()
         }
         self.threads: set[int] = set()
+        self.window_nbytes = 7919  # no field is in one place
         self.fourth_write: Callable[[], None] = lambda: None
         self._writes = itertools.count(1)
 
@@ -100,14 +107,20 @@ class Room:
         return sum(len(field) for field in self.fields.values())
 
     def write(self, field: str, offset: int, data: Any) -> None:
+        source = np.frombuffer(data, np.uint8)
+        at = 0
+        for window in self.windows(field, offset, len(source)):
+            window[:] = source[at : at + len(window)]
+            at += len(window)
+
+    def windows(self, field: str, offset: int, nbytes: int) -> list[Bytes]:
         self.threads.add(threading.get_ident())
         if next(self._writes) == 4:
             self.fourth_write()
-        source = np.frombuffer(data, np.uint8)
-        target = self.fields[field][offset : offset + len(source)]
-        if offset < 0 or len(target) != len(source):
-            raise ValueError(f"{field} ends before {offset + len(source)}")
-        target[:] = source
+        target = self.fields[field][offset : offset + nbytes]
+        if not 0 <= offset <= offset + nbytes <= len(self.fields[field]):
+            raise ValueError(f"{field} ends before {offset + nbytes}")
+        return [target[at : at + self.window_nbytes] for at in range(0, nbytes, self.window_nbytes)]
 
 
 def expected(store: Store, what: PayloadRequest) -> dict[str, Bytes]:

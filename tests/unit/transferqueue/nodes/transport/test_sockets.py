@@ -1,0 +1,471 @@
+"""Pulls over plain TCP when something is wrong with the network, the source, the receiver, or the token."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.sessions import wait_for
+from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
+from tests.unit.transferqueue.nodes.transport.transports import Room, expected
+from transferqueue._native import Store
+from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
+from transferqueue.nodes.connection import AttemptError
+from transferqueue.nodes.errors import GoneError
+from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.transport.channel import MAGIC, MAX_DATA_NBYTES, Channel
+from transferqueue.nodes.transport.flight import FlightTransport
+from transferqueue.nodes.transport.payload_server import PayloadServer, request_to_stream
+from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
+from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDescription, PayloadRequest
+from transferqueue.nodes.transport.sockets import PayloadPort, SocketTransport
+
+pytestmark = pytest.mark.timeout(90)
+ROWS = 24
+ROW_NBYTES = 1 << 20
+
+
+def soon(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[NativeSession]:
+    with new_session(64 << 20) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def store(session: NativeSession) -> Iterator[Store]:
+    attached = session.attach()
+    yield attached
+    attached.close()
+
+
+@pytest.fixture(scope="module")
+def what(store: Store) -> PayloadRequest:
+    values = np.random.default_rng(1).integers(0, 256, (ROWS, ROW_NBYTES), dtype=np.uint8)
+    return PayloadRequest("p", put(store, "p", {"a": values}).indexes, ("a",))
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[PayloadServer]:
+    with server_of(PayloadStreams(store)) as served:
+        yield served
+
+
+@contextmanager
+def server_of(streams: Any, ports: tuple[int, ...] = (0,)) -> Iterator[PayloadServer]:
+    served = PayloadServer(HOST, ports, token=TOKEN, streams=streams)
+    try:
+        yield served
+    finally:
+        served.close()
+        assert not served._channels
+
+
+PLACE = NodePlace(3, HOST, 1, "C.n3", "machine-3")
+
+
+@contextmanager
+def sockets(
+    port_of: PayloadServer | Callable[[NodePlace], PayloadPort], port: int = 0, **options: Any
+) -> Iterator[SocketTransport]:
+    """To that server, at `port` where something is between."""
+    if isinstance(port_of, PayloadServer):
+        known = PayloadPort(port or port_of.port, port_of.instance)
+        port_of = lambda _: known  # noqa: E731
+    token = options.pop("token", TOKEN)
+    flight = FlightTransport(token=token, where=options.pop("where", None))
+    transport = SocketTransport(
+        flight, **{"token": token, "streams": 2, "chunk_nbytes": 1 << 20, "port_of": port_of, **options}
+    )
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def room_for(store: Store, what: PayloadRequest) -> Room:
+    sizes = {name: np.full(len(what.rows), len(data) // len(what.rows)) for name, data in expected(store, what).items()}
+    none = np.zeros(0, np.int64)
+    return Room(PayloadDescription({name: FieldDescription((), none, size) for name, size in sizes.items()}))
+
+
+def check(room: Room, store: Store, what: PayloadRequest) -> None:
+    for name, data in expected(store, what).items():
+        assert np.array_equal(room.fields[name], data)
+
+
+def test_several_streams_share_the_work(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with sockets(server, streams=3) as transport:
+        room = room_for(store, what)
+        report = transport.pull(PLACE, what, room)
+        assert (report.nbytes, report.streams) == (ROWS * ROW_NBYTES, 3)
+        assert len(room.threads) == 3
+        assert threading.get_ident() in room.threads
+        check(room, store, what)
+        transport.pull(PLACE, what, room_for(store, what))
+        assert len(server._channels) == 3, "connections are used again"
+
+
+def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with Proxy(server.port) as proxy, sockets(server, proxy.port) as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.cut
+        threading.Timer(0.8, proxy.mend).start()
+        began_s = time.monotonic()
+        transport.pull(PLACE, what, room, until_s=soon(60))
+        assert time.monotonic() - began_s > 0.6
+        check(room, store, what)
+
+
+def test_a_stream_that_stalls_is_begun_again_on_another_connection(
+    store: Store, what: PayloadRequest, server: PayloadServer
+) -> None:
+    with Proxy(server.port) as dead:
+        ports = [dead.port]
+
+        def port_of(_: NodePlace) -> PayloadPort:
+            return PayloadPort(ports.pop() if ports else server.port, server.instance)
+
+        with sockets(port_of, stall_s=0.4) as transport:
+            room = room_for(store, what)
+            room.fourth_write = dead.cut
+            report = transport.pull(PLACE, what, room, until_s=soon(60))
+            assert report.streams > 2
+            check(room, store, what)
+
+
+def test_broken_connections_are_made_again(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with Proxy(server.port) as proxy, sockets(server, proxy.port) as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.reset
+        report = transport.pull(PLACE, what, room, until_s=soon(60))
+        assert report.streams > 2
+        check(room, store, what)
+        proxy.reset()  # those that rest
+        transport.pull(PLACE, what, room, until_s=soon(60))
+
+
+SOURCE = """
+import sys
+from tests.unit.native.native_session import NativeSession
+from tests.unit.transferqueue.nodes.transport.test_sockets import server_of
+from transferqueue.nodes.transport.payload_streams import PayloadStreams
+with server_of(PayloadStreams(NativeSession(sys.argv[1]).attach())) as server:
+    print(server.port, server.instance.hex(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def program(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, what: PayloadRequest) -> None:
+    asked = []
+
+    def where(ordinal: int) -> NodePlace:
+        asked.append(ordinal)
+        if len(asked) > 2:
+            raise DataLostError("node 3 is lost", node="3")
+        return PLACE
+
+    with program(SOURCE, session.name) as source:
+        assert source.stdout is not None
+        port, instance = source.stdout.readline().split()
+        known = PayloadPort(int(port), bytes.fromhex(instance))
+        with sockets(lambda _: known, where=where) as transport:
+            room = room_for(store, what)
+            room.fourth_write = source.kill
+            with pytest.raises(DataLostError, match="node 3 is lost"):
+                transport.pull(PLACE, what, room, until_s=soon(60))
+            quiet = {name: data.copy() for name, data in room.fields.items()}
+        with sockets(lambda _: known) as transport, pytest.raises(NodeUnreachableError, match="node 3") as caught:
+            transport.pull(PLACE, what, room, until_s=soon(0.1))
+        assert "machine-3" in str(caught.value.node)
+        assert all(np.array_equal(room.fields[name], data) for name, data in quiet.items()), "written after the end"
+
+
+RECEIVER = """
+import sys
+from tests.unit.transferqueue.nodes.transport.test_sockets import PLACE, Room, sockets
+from transferqueue.nodes.transport.sockets import PayloadPort
+from transferqueue.nodes.transport.payload_streams import PayloadRequest
+import numpy as np
+known = PayloadPort(int(sys.argv[1]), bytes.fromhex(sys.argv[2]))
+what = PayloadRequest("p", np.arange(int(sys.argv[3]), int(sys.argv[4])), ("a",))
+with sockets(lambda _: known) as transport:
+    room = Room(transport.describe(PLACE, what))
+    def told():
+        print("amid", flush=True)
+        sys.stdin.readline()
+    room.fourth_write = told
+    transport.pull(PLACE, what, room)
+"""
+
+
+def leased(store: Store) -> list[Any]:
+    return [lease for lease in store.leases() if lease["owner"] == store.owner]
+
+
+def test_the_lease_of_a_receiver_that_is_killed_ends(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    first = int(what.rows[0])
+    with program(RECEIVER, str(server.port), server.instance.hex(), str(first), str(first + ROWS)) as receiver:
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == "amid\n"
+        assert leased(store), "the rows are leased while they are sent"
+        receiver.kill()
+    wait_for(lambda: not server._channels and not leased(store), 10.0, "the end of its streams")
+
+
+def test_a_deadline_ends_a_pull_and_nothing_is_written_afterwards(
+    store: Store, what: PayloadRequest, server: PayloadServer
+) -> None:
+    with Proxy(server.port) as proxy, sockets(server, proxy.port) as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.cut
+        began_s = time.monotonic()
+        with pytest.raises(NodeUnreachableError):
+            transport.pull(PLACE, what, room, until_s=soon(0.6))
+        assert time.monotonic() - began_s > 0.5
+        before = room.fields["a"].copy()
+        proxy.mend()
+        time.sleep(0.2)
+        assert np.array_equal(room.fields["a"], before)
+
+
+def test_an_error_of_the_destination_ends_the_pull(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with sockets(server) as transport:
+        room = room_for(store, what)
+        room.windows = lambda *_: (_ for _ in ()).throw(MemoryError("no room"))  # type: ignore[method-assign]
+        with pytest.raises(MemoryError, match="no room"):
+            transport.pull(PLACE, what, room)
+
+
+def test_what_is_gone_is_said(what: PayloadRequest, server: PayloadServer) -> None:
+    gone = PayloadRequest("p", np.concatenate([what.rows, np.array([what.rows[-1] + 1000])]), ("a",))
+    with sockets(server) as transport:
+        with pytest.raises(GoneError) as caught:
+            transport.describe(PLACE, gone)
+        assert caught.value.rows == (int(gone.rows[-1]),)
+        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
+
+
+def test_a_pull_can_be_interrupted(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with Proxy(server.port) as proxy, sockets(server, proxy.port) as transport:
+        room = room_for(store, what)
+        room.fourth_write = proxy.cut
+        threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            transport.pull(PLACE, what, room, until_s=soon(60))
+        assert time.monotonic() - began_s < 10
+
+
+def test_without_the_token_nothing_comes(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with sockets(server, token="another") as transport:
+        with pytest.raises(NodeAccessError, match="node 3"):
+            transport.describe(PLACE, what)
+        with pytest.raises(NodeAccessError):
+            transport.pull(PLACE, what, room_for(store, what))
+
+
+def test_a_server_without_the_token_is_not_believed(store: Store, what: PayloadRequest) -> None:
+    false = PayloadServer(HOST, [0], token="guessed", streams=PayloadStreams(store))
+    original = Channel.admit
+
+    def admit(self: Channel, token: str, instance: bytes) -> bool:
+        """Takes everybody, as an impostor would."""
+        self._send_plain(struct.pack("4s32s", MAGIC, bytes(32)))
+        self.receive_into([bytearray(4 + 16 + 32 + 32)])
+        self._send_plain(struct.pack("B32s", 1, bytes(32)))
+        return True
+
+    Channel.admit = admit  # type: ignore[method-assign]
+    try:
+        with sockets(false) as transport, pytest.raises(NodeAccessError):
+            transport.describe(PLACE, what)
+    finally:
+        Channel.admit = original  # type: ignore[method-assign]
+        false.close()
+
+
+def test_another_server_at_the_port_is_not_asked(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    """A node's agent went, and that of another node of the cluster was given its port."""
+    answers = [PayloadPort(server.port, bytes(16)), PayloadPort(server.port, server.instance)]
+    with sockets(lambda _: answers.pop(0)) as transport:
+        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
+        assert not answers
+
+
+def test_where_there_is_no_port_flight_serves(store: Store, what: PayloadRequest) -> None:
+    with serving(streams=PayloadStreams(store)) as agent:
+        place = NodePlace(3, HOST, agent.port, "C.n3", "machine-3")
+        closed = socket.create_server((HOST, 0))
+        unreachable = PayloadPort(closed.getsockname()[1], bytes(16))
+        closed.close()
+        for port_of in (None, lambda _: PayloadPort(0, b""), lambda _: unreachable):
+            flight = FlightTransport(token=TOKEN)
+            transport = SocketTransport(flight, token=TOKEN, streams=2, chunk_nbytes=1 << 20, port_of=port_of)
+            room = Room(transport.describe(place, what))
+            transport.pull(place, what, room)
+            check(room, store, what)
+            transport.close()
+
+
+def test_ports_are_tried_in_order(store: Store) -> None:
+    streams = PayloadStreams(store)
+    with server_of(streams) as first:
+        with server_of(streams, (first.port, 0)) as second:
+            assert second.port != first.port
+        with pytest.raises(OSError, match="no port for payload"):
+            PayloadServer(HOST, [first.port], token=TOKEN, streams=streams)
+        with pytest.raises(OSError, match="none is allowed"):
+            PayloadServer(HOST, [], token=TOKEN, streams=streams)
+        with pytest.raises(ValueError, match="token"):
+            PayloadServer(HOST, [0], token="", streams=streams)
+
+
+def read_all(sock: socket.socket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(4096), b""))
+
+
+def proven(server: PayloadServer) -> Channel:
+    channel = Channel(socket.create_connection((HOST, server.port), 5.0), 5.0)
+    channel.prove(TOKEN, server.instance)
+    return channel
+
+
+def test_garbage_is_answered_by_nothing_or_an_error(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    """Before the proof: closed on. Behind it: an error, or closed on. The server goes on in any case."""
+    source = random.Random(8)
+    good = request_to_stream(ticket_of(what, 0, 1, 1 << 20))
+    for number in range(60):
+        with socket.create_connection((HOST, server.port), 5.0) as raw:
+            raw.settimeout(5.0)
+            with contextlib.suppress(OSError):  # it may be closed on amid this
+                raw.sendall(source.randbytes(source.choice((1, 84, 300))))
+                raw.shutdown(socket.SHUT_WR)
+                assert len(read_all(raw)) <= 36 + 33  # its challenge, its refusal
+        channel = proven(server)
+        damaged = bytearray(good)
+        for _ in range(source.randint(1, 4)):
+            damaged[source.randrange(len(damaged))] = source.randrange(256)
+        try:
+            if number % 3 == 0:
+                channel._send_plain(struct.pack("<IQ", source.choice((1 << 31, 5)), source.choice((0, 1 << 62))))
+            channel.send(bytes(damaged) if number % 2 else source.randbytes(source.randint(1, 200)))
+            channel._sock.shutdown(socket.SHUT_WR)
+            while True:
+                _, nbytes = channel.receive()
+                channel.receive_bytes(nbytes)
+        except (AttemptError, OSError):
+            channel.close()
+    with sockets(server) as transport:
+        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
+
+
+def test_who_shows_nothing_is_closed_on(server: PayloadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._PROOF_S", 0.2)
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._MOST_UNPROVEN", 3)
+    idle = [socket.create_connection((HOST, server.port), 5.0) for _ in range(5)]
+    for each in idle:
+        each.settimeout(5.0)
+        assert len(read_all(each)) in (0, 36)
+        each.close()
+    wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connections")
+    proven(server).close()
+
+
+class Lying:
+    """A source whose streams are what the test says."""
+
+    def __init__(self, *messages: tuple[Any, Any]) -> None:
+        self._messages = messages
+
+    def handlers(self) -> dict[str, Any]:
+        return {"payload.describe": lambda call: [["a", [[1, b"", 8]], 5, "no array"]]}
+
+    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+        yield from self._messages
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [([ROWS * ROW_NBYTES + 1, 5], None)],
+        [("no announcement", None)],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, ROWS * ROW_NBYTES - 4, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, -4, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[7, 0, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[-1, 0, 8]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, 0, 9]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), ([[0, 0, 7]], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), (["x"], b"12345678")],
+        [([ROWS * ROW_NBYTES, 8], None), (None, b"12345678")],
+    ],
+)
+def test_a_source_that_contradicts_itself_is_refused(store: Store, what: PayloadRequest, messages: Any) -> None:
+    with server_of(Lying(*messages)) as server, sockets(server) as transport:
+        with pytest.raises(CorruptSegmentError):
+            transport.pull(PLACE, what, room_for(store, what), until_s=soon(10))
+        with pytest.raises(CorruptSegmentError):
+            transport.describe(PLACE, what)
+
+
+def test_a_frame_without_end_is_none() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        channel = Channel(_tcp_like(near), 5.0)
+        far.sendall(struct.pack("<IQ", 4, MAX_DATA_NBYTES + 1))
+        with pytest.raises(AttemptError, match="is none"):
+            channel.receive()
+
+
+def _tcp_like(sock: socket.socket) -> Any:
+    class Without(socket.socket):
+        def setsockopt(self, level: int, *arguments: Any) -> None:  # type: ignore[override]
+            if level == socket.SOL_SOCKET:
+                super().setsockopt(level, *arguments)
+
+    return Without(fileno=os.dup(sock.fileno()))
+
+
+def test_a_forked_child_pulls(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with sockets(server) as transport:
+        some = PayloadRequest("p", what.rows[:3], ("a",))
+        right = expected(store, some)["a"]
+        transport.pull(PLACE, some, room_for(store, some))
+
+        def child() -> None:
+            room = Room(transport.describe(PLACE, some, until_s=soon(30)))
+            transport.pull(PLACE, some, room, until_s=soon(30))
+            assert np.array_equal(room.fields["a"], right)
+
+        assert exit_status(fork(child)) == 0
+        room = room_for(store, some)
+        transport.pull(PLACE, some, room)
+        check(room, store, some)
