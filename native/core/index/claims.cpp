@@ -18,6 +18,7 @@ ClaimRecord ClaimRecord::parse(std::string_view bytes, const Counters& counters)
   ClaimRecord record;
   record.owner = in.number<std::uint64_t>();
   record.deadline_ns = static_cast<std::int64_t>(in.number<std::uint64_t>());
+  if (record.deadline_ns < 0) corrupt("a claim that ended before the clock began");
   const auto limit = static_cast<std::uint64_t>(counters.row_end());
   auto left = static_cast<std::uint64_t>(counters.rows_made());
   std::uint64_t row = 0;

@@ -58,6 +58,8 @@ std::uint64_t check_meta(const File& file, std::uint64_t offset) {
   const std::uint64_t page_nbytes = meta.trees[0].pad;
   if (!std::has_single_bit(page_nbytes) || page_nbytes < 512 || page_nbytes > 65536) damaged("its pages have an impossible size");
   if (file.nbytes() < meta_pages * page_nbytes) damaged("its file is shorter than its first pages");
+  // LMDB maps as much as that, before anybody could look.
+  if (meta.last_page >= file.nbytes() / page_nbytes) damaged("its last page lies outside of its file");
   return page_nbytes;
 }
 

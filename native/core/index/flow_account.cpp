@@ -124,7 +124,7 @@ std::optional<std::int64_t> weight_version(std::string_view tags) {
 ConsumedRows::ConsumedRows(const Txn& txn, PartitionId partition, const std::vector<std::string>& consumers)
     : by_all_(!consumers.empty()) {
   for (const std::string& task : consumers) {
-    const auto record = task_record(txn, partition, task);
+    const auto record = stored_task(txn, partition, task);
     if (!record) {
       never_ = true;
       return;

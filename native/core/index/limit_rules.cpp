@@ -25,7 +25,10 @@ std::vector<std::string> parse_names(Reader& in) {
   const auto count = in.number<std::uint16_t>();
   if (count > max_consumers) corrupt("too many consumers of a limit");
   std::vector<std::string> names;
-  for (unsigned i = 0; i < count; ++i) names.emplace_back(in.bytes(in.number<std::uint16_t>()));
+  for (unsigned i = 0; i < count; ++i) {
+    const std::string& name = names.emplace_back(in.bytes(in.number<std::uint16_t>()));
+    if (name.empty() || name.size() > max_name_nbytes) corrupt("a consumer of a limit without a name that it could have");
+  }
   return names;
 }
 

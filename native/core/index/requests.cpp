@@ -84,6 +84,7 @@ Listed parse_listed(std::string_view tail, std::string_view value) {
   Reader in(value);
   Listed listed{key_u64(tail, 0), static_cast<std::int64_t>(in.number<std::uint64_t>()), std::string(in.bytes(in.left()))};
   if (listed.id.size() != sizeof(RequestId)) corrupt("the number of a request is no number");
+  if (listed.time_ns < 0) corrupt("a request from before the clock began");
   return listed;
 }
 

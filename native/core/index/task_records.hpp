@@ -33,11 +33,17 @@ inline std::int64_t marked_rows(const Txn& txn, PartitionId partition, std::uint
   return count;
 }
 
-inline std::optional<TaskRecord> task_record(const Txn& txn, PartitionId partition, const std::string& task) {
-  check_name(task, "task");
+// Of a name that the index holds.
+inline std::optional<TaskRecord> stored_task(const Txn& txn, PartitionId partition, const std::string& task) {
   const auto value = txn.get(task_key(partition, task));
   if (!value) return std::nullopt;
   return TaskRecord::parse(*value);
+}
+
+// Of a name that somebody calls it by. Error(invalid): it is none.
+inline std::optional<TaskRecord> task_record(const Txn& txn, PartitionId partition, const std::string& task) {
+  check_name(task, "task");
+  return stored_task(txn, partition, task);
 }
 
 // The numbers of the partition's tasks.

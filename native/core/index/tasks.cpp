@@ -205,7 +205,7 @@ void Index::task_reset(const std::string& name, const std::optional<std::string>
     }
     if (tasks.empty()) return false;
     for (const std::string& each : tasks) {
-      TaskRecord record = *task_record(txn, partition->id, each);
+      TaskRecord record = *stored_task(txn, partition->id, each);
       erase_marks(txn, partition->id, record.id);
       erase_claims(txn, partition->id, record.id);
       // The sampler starts over as well: what it has cached are rows that it handed out. The version goes on, so that a

@@ -8,6 +8,7 @@
 #include "core/index/bitmap.hpp"
 #include "core/index/claims.hpp"
 #include "core/index/env.hpp"
+#include "core/index/limit_rules.hpp"
 #include "core/index/lmdb_file.hpp"
 #include "core/index/names.hpp"
 #include "core/index/records.hpp"
@@ -96,6 +97,38 @@ TEST_CASE("a claim on all rows there could ever be is neither listed nor marked 
   REQUIRE(session.task == 1);
   corrupt([&] { session.reopened->task_snapshot("p", "t", {"x"}); });
   corrupt([&] { session.reopened->finish_claim("p", "t", 5, true); });
+}
+
+TEST_CASE("a claim that ended before the clock began") {
+  DamagedSession session([](tq::index::WriteTxn& txn) {
+    Writer out;
+    out.number(std::uint64_t{owner}).number(std::uint64_t{1} << 63).varint(0).varint(1);
+    txn.put(tq::index::claims_of(1, 1).u64(5), out.view());
+  });
+  corrupt([&] { session.reopened->finish_claim("p", "t", 5, true); });
+}
+
+TEST_CASE("a request from before the clock began") {
+  DamagedSession session([](tq::index::WriteTxn& txn) {
+    Writer out;
+    out.number(std::uint64_t{1} << 63).bytes(std::string(16, 'r'));
+    txn.put(Key(Table::request_order).u64(0), out.view());
+  });
+  corrupt([&] { session.reopened->drop_requests(); });
+}
+
+TEST_CASE("a consumer of a limit, or a task, without a name is nobody's mistake in a call") {
+  DamagedSession session([](tq::index::WriteTxn& txn) {
+    tq::LimitRule rule;
+    rule.consumers = {"t"};
+    tq::index::merge_rule(txn, "p", rule);
+    std::string value(*txn.get(Key(Table::limit_rules).name("p")));
+    value.replace(value.size() - 3, 3, std::string(2, '\0'));
+    txn.put(Key(Table::limit_rules).name("p"), value);
+    txn.put(Key(Table::tasks).u32(1).name(""), *txn.get(Key(Table::tasks).u32(1).name("t")));
+  });
+  corrupt([&] { session.reopened->limit_rules(); });
+  session.reopened->task_reset("p", std::nullopt);
 }
 
 TEST_CASE("marks of rows that cannot exist") {
@@ -221,6 +254,7 @@ TEST_CASE("LMDB is not asked to follow what is no page") {
   // By which LMDB divides, and which it reads before it has looked at anything.
   CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, trees), 0, 4).code == ErrorCode::corrupt);
   CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, version), 7, 4).code == ErrorCode::layout_mismatch);
+  CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, last_page), std::uint64_t{1} << 50, 8).code == ErrorCode::corrupt);
   CHECK(opened_with("lock.mdb", n_readers_offset, 0x7fffffff, 4).code == ErrorCode::corrupt);
 #if defined(__GLIBC__)
   CHECK(opened_with("lock.mdb", writer_mutex_offset + offsetof(pthread_mutex_t, __data.__kind), 0, 4).code == ErrorCode::corrupt);
