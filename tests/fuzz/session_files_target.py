@@ -16,6 +16,7 @@ from tests.fuzz.targets import Target
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.metrics.endpoint import read_address
 from transferqueue.samplers.registry import load_sampler
+from transferqueue.storage.checked_json import write_checked
 from transferqueue.storage.loaded_sessions import read_loaded_sessions
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.origin import read_origin
@@ -44,11 +45,21 @@ _DESCRIPTION = SessionDescription(
     {"name": "SequentialSampler"},
 )
 FILES = [
-    (PATHS.description, json.dumps({"format": FORMAT_VERSION, **asdict(_DESCRIPTION)})),
+    (PATHS.description, write_checked({"format": FORMAT_VERSION, **asdict(_DESCRIPTION)})),
     (PATHS.origin, json.dumps({"sources": {"storage.size": "default"}, "adopter_pid": 5})),
     (PATHS.metrics_endpoint, json.dumps({"endpoint": "127.0.0.1:9000", "pid": 5})),
     (PATHS.loaded_sessions, json.dumps(["one", "two"])),
 ]
+
+
+def _checked(raw: bytes) -> bytes:
+    """With the checksum of what it says, so that it is read to its end."""
+    try:
+        values = json.loads(raw)
+        values.pop("crc32", None)
+        return write_checked(values).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return raw
 
 
 def run(data: bytes) -> None:
@@ -58,6 +69,8 @@ def run(data: bytes) -> None:
     raw = text.encode()
     while not given.empty:
         raw = edited(raw, given)
+    if which == 0:
+        raw = _checked(raw)
     Path(path).write_bytes(raw)
     os.chmod(path, 0o600)  # else it is not even read
     try:

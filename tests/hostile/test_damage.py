@@ -16,6 +16,7 @@ from tensordict import TensorDict
 import transferqueue as tq
 from tests.support.other_users import AS_ROOT, OTHER
 from tests.support.sessions import Forked, embedded, left_behind, wait_for
+from transferqueue.storage.checked_json import write_checked
 from transferqueue.storage.names import SessionPaths
 
 pytestmark = pytest.mark.timeout(120)
@@ -87,10 +88,28 @@ def test_a_session_of_another_version_or_container_is_refused(
     with embedded() as session:
         description = Path(SessionPaths.of(session.name).description)
         original = description.read_text()
-        description.write_text(json.dumps({**json.loads(original), **changes}))
+        values = {**json.loads(original), **changes}
+        del values["crc32"]
+        description.write_text(write_checked(values))
         kind, text = outcome(session.name, joiner)
         assert kind == expected
         assert says in text
+        description.write_text(original)
+        assert tq.kv_list() == {}
+
+
+def test_a_digit_of_the_description_that_changed_is_an_error() -> None:
+    joiner = Forked(try_to_join)
+    with embedded() as session:
+        description = Path(SessionPaths.of(session.name).description)
+        original = description.read_text()
+        size = f'"storage.size": {json.loads(original)["config"]["storage.size"]}'
+        assert size in original
+        description.write_text(original.replace(size, size[:-1] + str((int(size[-1]) + 1) % 10)))
+        kind, text = outcome(session.name, joiner)
+        assert kind == "CorruptSegmentError"
+        assert "session.json" in text
+        assert "checksum" in text
         description.write_text(original)
         assert tq.kv_list() == {}
 

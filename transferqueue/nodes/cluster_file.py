@@ -15,10 +15,11 @@ import msgspec
 from transferqueue.cluster_config import ClusterConfig
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.nodes.tls import TlsFiles
+from transferqueue.storage.checked_json import check, write_checked
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.private_files import read_private, write_private
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,11 @@ def read_cluster_file(paths: SessionPaths) -> ClusterFile | None:
     path = paths.cluster_file
     try:
         values = json.loads(read_private(path))
-        version = values.pop("format")
+        version = values["format"]
         if version != FORMAT_VERSION:
             raise ValueError(f"its format is {version}, ours is {FORMAT_VERSION}")
+        check(values)
+        del values["format"]
         return msgspec.convert(values, ClusterFile, strict=True)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -99,4 +102,4 @@ def read_cluster_file(paths: SessionPaths) -> ClusterFile | None:
 
 def write_cluster_file(paths: SessionPaths, file: ClusterFile) -> None:
     """Replaces it in one step."""
-    write_private(paths.cluster_file, json.dumps({"format": FORMAT_VERSION, **asdict(file)}))
+    write_private(paths.cluster_file, write_checked({"format": FORMAT_VERSION, **asdict(file)}))

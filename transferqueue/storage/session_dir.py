@@ -21,6 +21,7 @@ import msgspec
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError, UntrustedFileError
 from transferqueue.logs import get_logger
 from transferqueue.printable import printable
+from transferqueue.storage.checked_json import check, write_checked
 from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths, temporary_directory
 from transferqueue.storage.private_files import (
     make_private_directory,
@@ -34,7 +35,7 @@ from transferqueue.storage.segments import unlink_segments
 from transferqueue.storage.session_lock import SessionLock
 
 _log = get_logger("storage")
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 INDEX_FILES = ("data.mdb", "lock.mdb", "slots.lock")  # of LMDB, and the lock around its reader slots
 _warned_foreign: set[str] = set()
 
@@ -123,7 +124,7 @@ def claim_directory(paths: SessionPaths) -> SessionLock | None:
 
 def write_description(paths: SessionPaths, description: SessionDescription, *, hidden: bool = False) -> None:
     """Makes the session joinable; `hidden`: only tells whoever removes it what to remove."""
-    write_private(paths.hidden_description, json.dumps({"format": FORMAT_VERSION, **asdict(description)}))
+    write_private(paths.hidden_description, write_checked({"format": FORMAT_VERSION, **asdict(description)}))
     if not hidden:
         os.rename(paths.hidden_description, paths.description)
 
@@ -133,7 +134,8 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
 
     Raises:
         LayoutMismatchError: written by another version.
-        CorruptSegmentError: not readable as a description. UntrustedFileError: not this user's alone.
+        CorruptSegmentError: not readable as a description, or not what was written.
+        UntrustedFileError: not this user's alone.
     """
     return _read_description(paths, paths.description)
 
@@ -141,7 +143,7 @@ def read_description(paths: SessionPaths) -> SessionDescription | None:
 def _read_description(paths: SessionPaths, path: str) -> SessionDescription | None:
     try:
         values = json.loads(read_private(path))
-        version = values.pop("format")
+        version = values["format"]
         if version != FORMAT_VERSION:
             raise LayoutMismatchError(
                 f"session {paths.name!r} was written by another version of this package (description format {version}, "
@@ -150,6 +152,8 @@ def _read_description(paths: SessionPaths, path: str) -> SessionDescription | No
                 found=version,
                 path=path,
             )
+        check(values)
+        del values["format"]
         description = msgspec.convert(values, SessionDescription, strict=True)
         if description.name != paths.name:
             raise ValueError(f"it is that of session {description.name!r}")

@@ -15,6 +15,7 @@ from transferqueue.errors import CorruptSegmentError, UntrustedFileError
 from transferqueue.nodes.cluster_file import ClusterFile, ClusterOptions, read_cluster_file, write_cluster_file
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.storage.attachment import Attachment, attach
+from transferqueue.storage.checked_json import write_checked
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.names import SessionPaths, new_session_name, node_session_name
 
@@ -78,7 +79,7 @@ def test_a_session_of_one_machine_has_no_cluster() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 3},
         {"port": "4711"},
         {"options": {"streams": []}},
         {"tls": {"cert": "/c"}},
@@ -93,7 +94,9 @@ def test_a_damaged_description_is_named(change: dict[str, object]) -> None:
         path = made.paths.cluster_file
         with open(path, encoding="utf-8") as stream:
             values = json.load(stream)
-        for text in (json.dumps({**values, **change}), "[]", "{", '{"format": 1}'):
+        of_all = {"crc32": values.pop("crc32")}
+        changed = {**values, **change}
+        for text in (write_checked(changed), json.dumps({**changed, **of_all}), "[]", "{", '{"format": 2}'):
             with open(path, "w", encoding="utf-8") as stream:
                 stream.write(text)
             with pytest.raises(CorruptSegmentError, match=r"cluster\.json"):

@@ -15,6 +15,7 @@ import pytest
 
 from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.storage import cleaning, session_dir
+from transferqueue.storage.checked_json import write_checked
 from transferqueue.storage.names import SessionPaths, new_session_name
 from transferqueue.storage.private_files import write_private
 from transferqueue.storage.segments import create_segments, open_segments, unlink_segments
@@ -96,7 +97,10 @@ def test_a_description_of_another_version_is_refused_by_both_versions(paths: Ses
     lock.close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 2}', '{"format": 2, "name": "x", "surprise": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"format": 3}', '{"format": 3, "crc32": true}', write_checked({"format": 3, "name": "x"})],
+)
 def test_a_damaged_description_is_named(paths: SessionPaths, text: str) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
