@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -19,6 +20,12 @@ _SHM = Path("/dev/shm")
 _PREFIXES = (f"tq-{os.getuid()}-", "native-")
 
 
+def pytest_collection_finish() -> None:
+    """Many tests collect garbage, each time a tenth of a second for what torch and the test modules have imported."""
+    gc.collect()
+    gc.freeze()
+
+
 def _is_below(pid: int, ancestor: int) -> bool:
     """Whether the living process `pid` was started, at any remove, by `ancestor`."""
     while pid > 1:
@@ -34,7 +41,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 def _of_another_run(name: str) -> bool:
     """A session whose creator is alive and not ours: another test run on this machine, or a user. Or whose name a
     process made that is: tests kill creators, and others stay in the session."""
-    if named_by := re.match(rf"tq-{os.getuid()}-p(\d+)-", name):
+    if named_by := re.match(rf"(?:tq|native)-{os.getuid()}-p(\d+)-", name):
         pid = int(named_by[1])
         if Path(f"/proc/{pid}").exists() and not _is_below(pid, os.getpid()):
             return True
@@ -72,8 +79,10 @@ def _children() -> dict[int, str]:
 
 
 def _is_foreign(command: str) -> bool:
-    """Ray's own processes and Python's helper servers outlive a module by design: they end with the test run."""
-    return any(word in command for word in ("ray::", "/ray/", "gcs_server", "raylet", "resource_tracker", "forkserver"))
+    """Ray's own processes, what its workers fork from and Python's helper servers: they outlive a module by design and
+    end with the test run."""
+    lasting = ("ray::", "/ray/", "gcs_server", "raylet", "resource_tracker", "forkserver", "tests.support.warm_workers")
+    return any(word in command for word in lasting)
 
 
 @pytest.fixture(scope="module", autouse=True)

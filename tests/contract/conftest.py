@@ -3,12 +3,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.warm_workers import warm_workers
+
 _HERE = Path(__file__).parent
+_warm = ExitStack()  # as long as the cluster
 
 
 @pytest.hookimpl(trylast=True)
@@ -38,6 +42,7 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     # Ray would start a worker per CPU ahead, none of which a rank could use: ranks have environments of their own.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     if not ray.is_initialized():
+        _warm.enter_context(warm_workers())
         ray.init(
             address="local",
             num_cpus=160,
@@ -51,3 +56,4 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     last = max(position for position, item in enumerate(items) if item.path == request.path)
     if last + 1 == len(items) or not _is_on_the_cluster(items[last + 1]):
         ray.shutdown()
+        _warm.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import samples_of, wrong_on
+from tests.support.warm_workers import warm_workers
 
 pytestmark = pytest.mark.timeout(120)
 DOCS = Path(__file__).parents[2] / "docs"
@@ -15,4 +16,5 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("name", ["controller.md", "workers.md"])
 def test_samples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     assert samples_of(DOCS / name)
-    assert wrong_on(DOCS / name, tmp_path) == ""
+    with warm_workers():
+        assert wrong_on(DOCS / name, tmp_path) == ""

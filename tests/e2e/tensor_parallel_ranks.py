@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from examples.common.policy import PolicyObjective, PolicyTargets, ShardedPolicy
 from examples.common.tensor_parallel import TensorParallel
 from examples.common.trained_model import Optim
 from examples.common.weights import StateDict, gather_state, initial_state
+from tests.support.nursery import Nursery
 
 MODEL = ModelConfig(vocab_size=16, max_position=16, hidden_size=16, num_layers=2, num_heads=4)
 _ROWS, _PROMPT, _RESPONSE = 8, 5, 6
@@ -38,24 +39,17 @@ def full_step() -> Step:
     return _step(TensorParallel(), None, slice(None))
 
 
-def run_ranks(dp: int, tp: int) -> list[Step]:
+def run_ranks(nursery: Nursery, dp: int, tp: int) -> list[Step]:
     """The step on ``dp * tp`` processes, by rank."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [context.Process(target=_rank, args=(rank, dp, tp, folder)) for rank in range(dp * tp)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join(100)
-            if process.is_alive():
-                process.kill()
-        codes = [process.exitcode for process in ranks]
+        ranks = [nursery.start(_rank, rank, dp, tp, folder) for rank in range(dp * tp)]
+        codes = [process.wait(100) for process in ranks]
         if any(codes):
             raise RuntimeError(f"ranks ended with {codes}")
         return [torch.load(Path(folder) / f"step{rank}", weights_only=False) for rank in range(dp * tp)]
 
 
-def _rank(rank: int, dp: int, tp: int, folder: str) -> None:
+def _rank(pipe: Connection, rank: int, dp: int, tp: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=dp * tp)
     try:

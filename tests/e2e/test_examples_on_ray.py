@@ -23,6 +23,7 @@ from examples.ppo.config import PpoConfig, load_config
 from examples.ppo.events import Event, Stepped
 from examples.ppo.trainer import run_training
 from examples.tensor_parallel import demo
+from tests.support.warm_workers import warm_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,9 +47,10 @@ _TINY_PPO = (
 def ray_cluster() -> Iterator[Any]:
     import ray
 
-    start_ray(num_cpus=16)
-    yield ray
-    ray.shutdown()
+    with warm_workers():
+        start_ray(num_cpus=16)
+        yield ray
+        ray.shutdown()
 
 
 def test_the_same_loop_finds_the_same_on_an_object_in_this_process_and_on_ray() -> None:

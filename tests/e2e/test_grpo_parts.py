@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from examples.common.weights import flatten_state, initial_state, unflatten_stat
 from examples.grpo.config import GrpoConfig, load_config
 from examples.grpo.reward_worker import RewardWorker
 from tests.e2e.tensor_parallel_ranks import MODEL, Step, full_step, run_ranks
+from tests.support.nursery import Nursery
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,11 +35,17 @@ def on_one() -> Step:
     return full_step()
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as found:
+        yield found
+
+
 @pytest.mark.parametrize(("dp", "tp"), [(1, 2), (2, 1)])
-def test_parallel_ranks_compute_what_one_process_does(dp: int, tp: int, on_one: Step) -> None:
+def test_parallel_ranks_compute_what_one_process_does(dp: int, tp: int, on_one: Step, nursery: Nursery) -> None:
     """Forward, loss, clipped gradient and the step: two gloo processes against the whole model."""
     shards = on_one.log_probs.chunk(dp)
-    for rank, found in enumerate(run_ranks(dp, tp)):
+    for rank, found in enumerate(run_ranks(nursery, dp, tp)):
         torch.testing.assert_close(found.log_probs, shards[rank % dp], rtol=1e-4, atol=1e-5)
         assert found.loss == pytest.approx(on_one.loss, rel=1e-4)
         assert found.grad_norm == pytest.approx(on_one.grad_norm, rel=1e-4)

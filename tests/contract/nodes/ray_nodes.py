@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.sessions import wait_for
+from tests.support.warm_workers import warm_workers
 from transferqueue.cluster.directory_handle import NAMESPACE
 
 CPUS = 16
@@ -86,13 +87,14 @@ def ray_nodes_of(*letters: str) -> Iterator[RayNodes]:
         "RAY_AUTH_MODE": "disabled",
     }.items():
         os.environ.setdefault(name, value)
-    cluster = Cluster()
-    try:
-        nodes = RayNodes(ray, cluster)
-        for letter in letters:
-            nodes.add(letter)
-        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-        yield nodes
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with warm_workers():
+        cluster = Cluster()
+        try:
+            nodes = RayNodes(ray, cluster)
+            for letter in letters:
+                nodes.add(letter)
+            ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+            yield nodes
+        finally:
+            ray.shutdown()
+            cluster.shutdown()

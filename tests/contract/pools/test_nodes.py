@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.pools.device_workers import Seer
+from tests.support.warm_workers import warm_workers
 from transferqueue.controller import (
     InsufficientResourcesError,
     RayClassWithInitArgs,
@@ -45,12 +46,14 @@ def nodes() -> Iterator[Nodes]:
 
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 12, "num_gpus": 2, "include_dashboard": False})
-    large = cluster.add_node(num_cpus=12, num_gpus=4)
-    ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-    yield Nodes({node["NodeID"]: int(node["Resources"]["GPU"]) for node in ray.nodes()}, cluster, large)
-    ray.shutdown()
-    cluster.shutdown()
+    head = {"num_cpus": 12, "num_gpus": 2, "include_dashboard": False}
+    with warm_workers():
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        large = cluster.add_node(num_cpus=12, num_gpus=4)
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+        yield Nodes({node["NodeID"]: int(node["Resources"]["GPU"]) for node in ray.nodes()}, cluster, large)
+        ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.warm_workers import warm_workers
+
 pytestmark = pytest.mark.timeout(300)
 
 _ROOT = Path(__file__).parents[3]
@@ -45,21 +47,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     if not (_VERL / "verl").is_dir():
         pytest.skip("verl is not installed: `make verl` (20 MB, Python below 3.13)")
     report = tmp_path_factory.mktemp("verl") / "report.xml"
-    before = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_VERL), str(_CHECKS), before]))}
     checks = [str(_CHECKS / f"check_{part}.py") for part in _PARTS]
     # These are somebody's program, not tests of this tree: its conftest.py is not theirs.
     options = ["-q", f"--junitxml={report}", "--override-ini=python_files=check_*.py", f"--confcutdir={_CHECKS}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "transferqueue.cli", "dropin", "--", sys.executable, "-m", "pytest", *options, *checks],
-        cwd=_ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", *options, *checks]
+    with warm_workers():
+        before = os.environ.get("PYTHONPATH")
+        done = subprocess.run(
+            [sys.executable, "-m", "transferqueue.cli", "dropin", "--", *command],
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(_VERL), str(_CHECKS), before]))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+            check=False,
+        )
     return Finished(report, done.returncode, done.stdout)
 
 

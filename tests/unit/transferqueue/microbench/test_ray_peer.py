@@ -9,14 +9,17 @@ import sys
 
 import pytest
 
+from tests.support.warm_workers import warm_workers
+
 pytestmark = pytest.mark.timeout(300)
 
 
 def test_it_measures_both_forms_and_compares_every_row() -> None:
     pytest.importorskip("ray")
     command = [sys.executable, "-m", "transferqueue.microbench.ray_peer", "--rows", "4", "--rounds", "1"]
-    environment = os.environ | {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    with warm_workers():
+        environment = os.environ | {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     [line] = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     found = {(result["claim"], result["system"]): result for result in json.loads(line.removeprefix("RESULT "))}
