@@ -9,6 +9,7 @@ them knows anything of the test's own session.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -167,4 +168,5 @@ if __name__ == "__main__":
 
     import transferqueue.client  # noqa: F401  (before the first fork, so that no child imports it)
 
+    gc.freeze()  # no collection of a child looks at what is imported, so its pages stay shared
     _serve(Connection(int(sys.argv[1])))

@@ -89,7 +89,7 @@ class NativeSession:
 def new_session(
     payload_bytes: int = 32 * MIB, index_bytes: int = 16 * MIB, step_bytes: int = 4 * MIB, first_row: int = 0
 ) -> Iterator[NativeSession]:
-    session = NativeSession(f"test-{uuid.uuid4().hex[:12]}")
+    session = NativeSession(f"p{os.getpid()}-{uuid.uuid4().hex[:12]}")
     try:
         session.create(payload_bytes, index_bytes, step_bytes, first_row)  # may fail half-way, which a test asks for
         yield session
