@@ -38,6 +38,7 @@ def started(nbytes: int = 0) -> Iterator[str]:
     """
     switched = os.environ.get(SWITCH) == "1"
     ray.init(
+        address="local",  # not a cluster that somebody else started on this machine
         num_cpus=8,
         include_dashboard=False,
         object_store_memory=max(_LEAST_STORE_NBYTES, _COPIES_IN_STORE * nbytes),
