@@ -16,7 +16,7 @@ from typing import Any
 import ray
 
 import transferqueue as tq
-from bench.baselines.ray_two_nodes import READERS, THERE, WARM_UP_ROUNDS, sleep_until, start_at, two_nodes
+from bench.baselines.ray_two_nodes import READERS, THERE, sleep_until, start_at, two_nodes, warmed_up_rounds
 from bench.ours import PARTITION, SYSTEM
 from bench.report import main
 from bench.timing import Measured, MemcpyUnit
@@ -27,6 +27,10 @@ from transferqueue.metadata import BatchMeta
 class _Reader:
     def __init__(self) -> None:
         self._value: Any = None
+
+    def start(self) -> None:
+        """Joins its node's part of the session."""
+        tq.get_client()
 
     def get(self, meta: BatchMeta, begin_s: float) -> tuple[float, int]:
         """(seconds from `begin_s` until the batch is there, bytes that this call pulled from the other node)."""
@@ -49,22 +53,25 @@ def two_node_reads(rows: int, rounds: int) -> list[Measured]:
         client = session.client
         remote: Any = ray.remote(num_cpus=0, resources={THERE: 1})(_Reader)
         readers = [remote.remote() for _ in range(max(READERS))]
+        ray.get([reader.start.remote() for reader in readers])
         unit = MemcpyUnit(payload_nbytes(batch))
         for count in READERS:
             measured, pulled = Measured(f"two_nodes_{count}", SYSTEM, unit.nbytes), []
-            for round_index in range(rounds + WARM_UP_ROUNDS):
+            meta = None
+            for counts in warmed_up_rounds(rounds, first=count == READERS[0]):
+                if meta is not None:
+                    client.clear_samples(meta)
                 began = time.perf_counter()
                 meta = client.put(batch, partition_id=PARTITION)
                 put_s = time.perf_counter() - began
                 begin_s = start_at()
                 answers = ray.get([reader.get.remote(meta, begin_s) for reader in readers[:count]])
-                if round_index >= WARM_UP_ROUNDS:
+                measured.facts.setdefault("first_get_ms", 1e3 * max(seconds for seconds, _ in answers))
+                if counts:
                     measured.put_s.append(put_s)
                     measured.get_s.append(max(seconds for seconds, _ in answers))
                     measured.memcpy_s.append(unit.seconds())
                     pulled.append(sum(nbytes for _, nbytes in answers))
-                if round_index < rounds + WARM_UP_ROUNDS - 1:
-                    client.clear_samples(meta)
             measured.checked_rows = ray.get(readers[count - 1].check.remote(rows))
             client.clear_partition(PARTITION)
             measured.facts["pulled_over_payload"] = statistics.median(pulled) / unit.nbytes

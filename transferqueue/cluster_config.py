@@ -130,8 +130,14 @@ class ClusterConfig:
         "what carries rows between nodes: 'sockets' (plain TCP, on a port of its own; where that is out of reach, and "
         "with TLS, 'flight' is used) or 'flight' (Arrow Flight)",
     )
-    streams: int = config_key(_streams, 2, "connections that one read of another node's rows uses at the same time")
-    chunk_bytes: int = config_key(as_chunk_bytes, 1 << 20, "what one message between nodes carries of a field")
+    streams: int = config_key(
+        _streams,
+        2,
+        "connections that one read of another node's rows uses at the same time, at most; plain TCP one for two cores",
+    )
+    chunk_bytes: int = config_key(
+        as_chunk_bytes, 8 << 20, "what one message between nodes carries of a field; of Flight's 1 MiB at most"
+    )
     populate: int = config_key(
         parse_size,
         256 << 20,

@@ -24,6 +24,10 @@ from transferqueue.microbench.ray_peer import SWITCH, as_dict
 
 READERS = (1, 2, 4, 8)
 WARM_UP_ROUNDS = 3
+# Before the first measured round of a system: by then the memory of both nodes has been used, whoever takes it, and
+# what runs in the background has run. What the very first round took is told apart.
+_FIRST_WARM_UP_ROUNDS = 12
+_FIRST_WARM_UP_S = 10.0
 THERE = "there"
 _STORE_NBYTES = 1 << 30
 
@@ -48,6 +52,17 @@ def two_nodes(*, environment: dict[str, str] | None = None) -> Iterator[None]:
         cluster.shutdown()
 
 
+def warmed_up_rounds(rounds: int, *, first: bool) -> Iterator[bool]:
+    """For each round whether it counts: those that warm up come first, and are more before a system's first ones."""
+    until_s = time.monotonic() + (_FIRST_WARM_UP_S if first else 0.0)
+    warm = 0
+    while warm < (_FIRST_WARM_UP_ROUNDS if first else WARM_UP_ROUNDS) or time.monotonic() < until_s:
+        warm += 1
+        yield False
+    for _ in range(rounds):
+        yield True
+
+
 def start_at() -> float:
     """The wall-clock time at which all readers are to begin: the calls that tell them are over by then."""
     return time.time() + 0.05
@@ -60,6 +75,9 @@ def sleep_until(wall_s: float) -> None:
 class _Reader:
     def __init__(self) -> None:
         self._value: Any = None
+
+    def start(self) -> None:
+        """Its process is there."""
 
     def get(self, box: list[Any], begin_s: float) -> float:
         """Seconds from `begin_s` until the batch is there."""
@@ -82,17 +100,19 @@ def two_node_reads(rows: int, rounds: int) -> list[Measured]:
     with two_nodes(environment={SWITCH: os.environ.get(SWITCH, "0")}):
         remote: Any = ray.remote(num_cpus=0, resources={THERE: 1})(_Reader)
         readers = [remote.remote() for _ in range(max(READERS))]
+        ray.get([reader.start.remote() for reader in readers])
         unit = MemcpyUnit(payload_nbytes(batch))
         for form, value in (("dict", as_dict(batch)), ("TensorDict", batch)):
             for count in READERS:
                 measured = Measured(f"two_nodes_{count}", f"{system}, {form}", unit.nbytes)
-                for round_index in range(rounds + WARM_UP_ROUNDS):
+                for counts in warmed_up_rounds(rounds, first=count == READERS[0]):
                     began = time.perf_counter()
                     reference = ray.put(value)
                     put_s = time.perf_counter() - began
                     begin_s = start_at()
                     seconds = ray.get([reader.get.remote([reference], begin_s) for reader in readers[:count]])
-                    if round_index >= WARM_UP_ROUNDS:
+                    measured.facts.setdefault("first_get_ms", 1e3 * max(seconds))
+                    if counts:
                         measured.put_s.append(put_s)
                         measured.get_s.append(max(seconds))
                         measured.memcpy_s.append(unit.seconds())

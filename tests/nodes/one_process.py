@@ -175,6 +175,8 @@ class Calls:
         self._cluster.reach(ordinal, until_s)
         return next(place for place in self._cluster.nodes() if place.ordinal == ordinal)
 
+    last_place = place
+
     def close(self) -> None:
         pass
 

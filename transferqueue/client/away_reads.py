@@ -26,7 +26,7 @@ from transferqueue.codec import STORED, Part, decode_parts
 from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError, name_some
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.fetching import Fetched, Fetcher
-from transferqueue.nodes.link import WAIT_SLICE_S
+from transferqueue.nodes.link import LOCATE, WAIT_SLICE_S
 from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import groups_of, has_stubs
@@ -186,7 +186,7 @@ class AwayReadCalls(AwayWriteCalls):
             args = {"partition": partition, **asked, "timeout": slice_s, "reader": self.link.ordinal}
             try:
                 located: Located | None = yield from self._at_home(
-                    partition, home, "rows.locate", args, self.link.until(how.until_s)
+                    partition, home, LOCATE, args, self.link.until(how.until_s)
                 )
             except TransferTimeoutError as error:
                 if isinstance(error, NodeUnreachableError) or is_over(how.until_s):

@@ -167,7 +167,9 @@ class Agent:
             return
         ports = [port for port in port_range(node.config.cluster.port) if port == 0 or port > server.port]
         try:
-            self._payload = PayloadServer(self._spec.host, ports, token=self._spec.token, streams=streams)
+            self._payload = PayloadServer(
+                self._spec.host, ports, token=self._spec.token, streams=streams, answer=server.answer
+            )
         except OSError as error:
             _log.warning(
                 "rows go to other nodes over Flight, at three times the processor time: cluster.port=%s has no second "

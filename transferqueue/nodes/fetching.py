@@ -31,6 +31,7 @@ from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.pull_block import PullBlock, PullPart
 from transferqueue.nodes.pull_lock import pull_lock
 from transferqueue.nodes.transport.protocol import PayloadRequest
+from transferqueue.waiting import Sleep
 
 if TYPE_CHECKING:
     from transferqueue._native import Reservation, Resolved
@@ -39,7 +40,7 @@ T = TypeVar("T")
 _TRIES = 4
 _MOST_THREADS = 8
 # Who waits is woken by what is published; this is for a lock whose holder failed or died.
-_LOCK_LOOK_S = 0.02
+_LOCK_LOOK_S = 0.05
 
 
 class Sources(Protocol):
@@ -128,12 +129,13 @@ class Fetcher:
         """
         fetched = Fetched()
         try:
+            before = self._payload.change()
             wanted = self._look(groups, fetched)
             if not wanted:
                 return fetched
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
             fetched.release()
-            with pull_lock(self._lock_path, names, until_s, partial(self._wait, groups, fetched)):
+            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, before)):
                 for _ in range(_TRIES):
                     wanted = self._look(groups, fetched)
                     if not wanted:
@@ -152,13 +154,18 @@ class Fetcher:
             partition_id=partition,
         )
 
-    def _wait(self, groups: Sequence[Group], fetched: Fetched, longest_s: float) -> None:
-        """Until whoever has the lock may be done. _HereError: everything is here, and nobody needs the lock."""
-        before = self._payload.change()
-        if not self._look(groups, fetched):
-            raise _HereError
-        fetched.release()
-        self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
+    def _waiter(self, groups: Sequence[Group], fetched: Fetched, before: Sleep) -> Callable[[float], None]:
+        """Waits until whoever has the lock may be done. _HereError: everything is here, and nobody needs the lock."""
+
+        def wait(longest_s: float) -> None:
+            nonlocal before
+            self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
+            before = self._payload.change()
+            if not self._look(groups, fetched):
+                raise _HereError
+            fetched.release()
+
+        return wait
 
     def _look(self, groups: Sequence[Group], fetched: Fetched) -> list[Wanted]:
         """Resolves everything; what is missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from transferqueue.nodes.followed_directory import FollowedDirectory
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.node_clients import NodeClients
 from transferqueue.nodes.node_sources import NodeSources
-from transferqueue.nodes.transport.flight import FlightTransport
+from transferqueue.nodes.transport.flight import CHUNK_NBYTES, FlightTransport
 from transferqueue.nodes.transport.sockets import SocketTransport
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ def sources_of(link: NodeLink, file: ClusterFile) -> NodeSources:
         token=file.token,
         tls=file.tls,
         streams=options.streams,
-        chunk_nbytes=options.chunk_bytes,
+        chunk_nbytes=min(options.chunk_bytes, CHUNK_NBYTES),
         where=link.place_now,
     )
     if options.transport != "sockets" or file.tls is not None:
         return NodeSources(link, flight)
-    return NodeSources(
-        link,
-        SocketTransport(flight, token=file.token, streams=options.streams, chunk_nbytes=options.chunk_bytes),
-    )
+    # A stream keeps a core of the sender and one of the receiver busy; more streams than that take from each other.
+    streams = min(options.streams, max(1, len(os.sched_getaffinity(0)) // 2))
+    sockets = SocketTransport(flight, token=file.token, streams=streams, chunk_nbytes=options.chunk_bytes)
+    link.look = sockets.ask
+    return NodeSources(link, sockets)

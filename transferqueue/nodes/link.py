@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from transferqueue.nodes.connection import AttemptError
 from transferqueue.nodes.place import NodePlace
 
 # Of a call that waits at a partition's home, the longest at once. A call that is cancelled meanwhile goes on so long,
 # and so does the home's agent when it is told to end.
 WAIT_SLICE_S = 1.0
 _MOST_HOMES = 100_000
+LOCATE = "rows.locate"
+Look = Callable[[NodePlace, str, Mapping[str, Any], float], Any]
 
 
 class Nodes(Protocol):
@@ -29,6 +33,8 @@ class Nodes(Protocol):
     ) -> Any: ...
 
     def place(self, ordinal: int, *, until_s: float | None = None) -> NodePlace: ...
+
+    def last_place(self, ordinal: int, *, until_s: float | None = None) -> NodePlace: ...
 
     def close(self) -> None: ...
 
@@ -56,6 +62,7 @@ class NodeLink:
 
     Attributes:
         ordinal, cluster: as given.
+        look: a cheaper way to make a call that changes nothing, which may fail with AttemptError; None: there is none.
     """
 
     def __init__(self, ordinal: int, cluster: str, nodes: Nodes, directory: Homes, call_s: float = 30.0) -> None:
@@ -64,6 +71,7 @@ class NodeLink:
         self.nodes = nodes
         self.directory = directory
         self._call_s = call_s
+        self.look: Look | None = None
         # A partition's home does not change while the home is alive, and says so when it is asked for what is not its.
         self._homes: dict[str, int] = {}
 
@@ -114,6 +122,10 @@ class NodeLink:
         Raises:
             DataLostError: the node is lost.
         """
+        if method == LOCATE and self.look is not None:
+            # Each process of a node makes this call for each batch.
+            with contextlib.suppress(AttemptError):
+                return self.look(self.last_place(ordinal, until_s), method, args, self.until(until_s))
         return self.nodes.call(ordinal, method, args, until_s=until_s, request_id=request_id, attempt_s=attempt_s)
 
     def known_home(self, partition: str) -> int | None:
@@ -131,6 +143,10 @@ class NodeLink:
             DataLostError: it is lost.
         """
         return self.nodes.place(ordinal, until_s=until_s)
+
+    def last_place(self, ordinal: int, until_s: float | None) -> NodePlace:
+        """`place_of` as it was when that node was last looked for: who does not find it there asks `place_now`."""
+        return self.nodes.last_place(ordinal, until_s=until_s)
 
     def place_now(self, ordinal: int) -> NodePlace:
         """`place_of`, within the time of a call without a deadline."""

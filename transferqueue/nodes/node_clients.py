@@ -53,6 +53,13 @@ class NodeClients:
             raise lost(ordinal, place)
         return place
 
+    def last_place(self, ordinal: int, *, until_s: float | None = None) -> NodePlace:
+        """`place` as it was when the node was last looked for, unless it is known to be lost. Raises as `place`."""
+        self.of(ordinal, until_s=until_s)
+        with self._guard:
+            known = self._clients.get(ordinal)
+        return self.place(ordinal, until_s=until_s) if known is None else known[0]
+
     def of(self, ordinal: int, *, until_s: float | None = None) -> RpcClient:
         """The client of that node. Raises as `place`."""
         self._look_for_fork()

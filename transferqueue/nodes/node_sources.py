@@ -49,11 +49,11 @@ class NodeSources:
 
     def pull(self, request: Request, into: PullPart, until_s: float | None) -> None:
         """Their bytes, all of them."""
-        place = self._link.place_of(request.ordinal, until_s)
+        place = self._link.last_place(request.ordinal, until_s)
         self._transport.pull(place, request.what, into, until_s=until_s)
 
     def _described(self, request: Request, until_s: float | None) -> tuple[Request, Described]:
-        place = self._link.place_of(request.ordinal, until_s)
+        place = self._link.last_place(request.ordinal, until_s)
         return request, self._transport.describe(place, request.what, until_s=until_s).fields
 
     def _holders(self, request: Request) -> Sequence[int]:

@@ -110,7 +110,7 @@ class RpcServer:
         self._stopping = threading.Event()
         self._pid = os.getpid()
         note_used(self)
-        self._server: Any = _start(host, port, token, tls, self._answer, streams)
+        self._server: Any = _start(host, port, token, tls, self.answer, streams)
         self.port: int = self._server.port
         # The library's server is stopped and never destroyed: its destructor keeps the interpreter's lock while it
         # waits for its threads, and one that is just about to leave a call needs that lock.
@@ -144,7 +144,8 @@ class RpcServer:
         """In a child process, where nothing of the library's may be touched."""
         self._at_exit.detach()
 
-    def _answer(self, body: Any) -> bytes:
+    def answer(self, body: Any) -> bytes:
+        """To an attempt of a call, however it came."""
         try:
             request = Request.decode(body)
         except TransferQueueError as error:

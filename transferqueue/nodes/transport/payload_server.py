@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transferqueue.errors import CorruptSegmentError, TransferQueueError
@@ -18,7 +18,7 @@ from transferqueue.nodes.rpc_server import Call, Handler, StreamSource
 from transferqueue.nodes.transport.channel import INSTANCE_NBYTES, Channel
 
 _log = get_logger("nodes")
-DESCRIBE, STREAM = "describe", "stream"
+DESCRIBE, STREAM, CALL = "describe", "stream", "call"
 WHERE = "payload.where"
 # Who does not prove within that time that it knows the token is closed on.
 _PROOF_S = 5.0
@@ -36,6 +36,7 @@ class PayloadServer:
         ports: tried in this order; 0: any free one.
         token: of the cluster.
         streams: what it gives.
+        answer: what `RpcServer.answer` does, for calls that come here; None: none do.
 
     Attributes:
         port: the one that it is bound to.
@@ -45,11 +46,20 @@ class PayloadServer:
         OSError: none of the ports is free.
     """
 
-    def __init__(self, host: str, ports: Iterable[int], *, token: str, streams: StreamSource) -> None:
+    def __init__(
+        self,
+        host: str,
+        ports: Iterable[int],
+        *,
+        token: str,
+        streams: StreamSource,
+        answer: Callable[[Any], bytes] | None = None,
+    ) -> None:
         if not token:
             raise ValueError("a server between nodes needs a token")
         self._token = token
         self._streams = streams
+        self._answer_call = answer
         self._describe = streams.handlers()["payload.describe"]
         self.instance = os.urandom(INSTANCE_NBYTES)
         self._guard = threading.Lock()
@@ -147,6 +157,8 @@ class PayloadServer:
                     for header, data in self._streams.open(ticket):
                         channel.send(answer_of_value(header), data)
                     channel.send(answer_of_value(None))
+                case ["call", bytes() as body] if self._answer_call is not None:
+                    channel.send(self._answer_call(body))
                 case _:
                     raise CorruptSegmentError("a request for payload is none")
         except AttemptError:
@@ -176,6 +188,11 @@ def _bound(host: str, ports: Iterable[int]) -> socket.socket:
 def request_to_describe(parts: Any) -> bytes:
     """The frame that asks what rows are."""
     return messages.encode([DESCRIBE, parts])
+
+
+def request_to_call(body: bytes) -> bytes:
+    """The frame that makes a call of the agent: a `Request`."""
+    return messages.encode([CALL, body])
 
 
 def request_to_stream(ticket: bytes) -> bytes:

@@ -146,7 +146,8 @@ def _check_blocks(resolved: Resolved, request: PayloadRequest) -> None:
             )
 
 
-def _described(resolved: Resolved, number: int) -> tuple[list[list[Any]], Int64s, Int64s]:
+def _described(resolved: Resolved, number: int) -> tuple[list[list[Any]], Int64s | int, Int64s | int]:
+    """(types, which, sizes), see `FieldDescription`; what all rows share as one number."""
     pieces = resolved.pieces(number)
     types: dict[tuple[int, bytes, int], int] = {}
     by_block: dict[int, int] = {}
@@ -156,7 +157,11 @@ def _described(resolved: Resolved, number: int) -> tuple[list[list[Any]], Int64s
             by_block[block] = types.setdefault((layout.kind, layout.schema, layout.row_nbytes), len(types))
     which = np.array([by_block[block] for block in pieces[:, 2].tolist()], dtype=np.int64)
     sizes = resolved.row_nbytes(number, pieces)
-    return [list(each) for each in types], np.repeat(which, pieces[:, 1]), sizes
+    listed = [list(each) for each in types]
+    if len(types) > 1:
+        return listed, np.repeat(which, pieces[:, 1]), sizes
+    dense = [row_nbytes for kind, _, row_nbytes in types if kind == _native.DENSE]
+    return listed, 0, dense[0] if dense else sizes
 
 
 def _layout(resolved: Resolved, number: int, block: int) -> _native.FieldLayout:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from transferqueue import _native
 from transferqueue.errors import CorruptSegmentError
@@ -62,13 +63,23 @@ def read_description(answer: Any, what: PayloadRequest) -> PayloadDescription:
     fields: dict[str, FieldDescription] = {}
     for part in answer if type(answer) is list else ():
         match part:
-            case [str() as name, list() as types, np.ndarray() as which, np.ndarray() as sizes]:
+            case [str() as name, list() as types, int() | np.ndarray() as which, int() | np.ndarray() as sizes]:
+                which, sizes = _of_rows(which, rows), _of_rows(sizes, rows)
                 if which.dtype == sizes.dtype == np.int64 and len(which) == len(sizes) == rows:
                     fields[name] = FieldDescription(tuple(_type(each) for each in types), which, sizes)
                     _check(name, fields[name], rows)
     if tuple(fields) != what.fields:
         raise CorruptSegmentError("another node describes other rows or fields than it was asked for")
     return PayloadDescription(fields)
+
+
+def _of_rows(given: Any, rows: int) -> npt.NDArray[Any]:
+    """One number for all rows is their array."""
+    if not isinstance(given, int):
+        return given  # type: ignore[no-any-return]  # it is an array
+    if not 0 <= given < 1 << 62:
+        raise CorruptSegmentError("another node describes rows that cannot be")
+    return np.full(rows, given, dtype=np.int64)
 
 
 def _type(given: Any) -> tuple[int, bytes, int]:

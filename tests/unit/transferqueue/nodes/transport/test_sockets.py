@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,26 +18,23 @@ import pytest
 from tests.support.sessions import wait_for
 from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, check, room_for, server_of, sockets, soon
 from tests.unit.transferqueue.nodes.transport.transports import Room, expected
 from transferqueue._native import Store
-from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
-from transferqueue.nodes.connection import AttemptError
+from transferqueue.errors import CorruptSegmentError, DataLostError, NodeUnreachableError
 from transferqueue.nodes.errors import GoneError
+from transferqueue.nodes.link import LOCATE, NodeLink
 from transferqueue.nodes.place import NodePlace
-from transferqueue.nodes.transport.channel import MAGIC, MAX_DATA_NBYTES, Channel
+from transferqueue.nodes.rpc_server import Call
 from transferqueue.nodes.transport.flight import FlightTransport
-from transferqueue.nodes.transport.payload_server import PayloadServer, request_to_stream
-from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
-from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDescription, PayloadRequest
+from transferqueue.nodes.transport.payload_server import PayloadServer
+from transferqueue.nodes.transport.payload_streams import PayloadStreams
+from transferqueue.nodes.transport.protocol import PayloadRequest
 from transferqueue.nodes.transport.sockets import PayloadPort, SocketTransport
 
 pytestmark = pytest.mark.timeout(90)
 ROWS = 24
 ROW_NBYTES = 1 << 20
-
-
-def soon(seconds: float) -> float:
-    return time.monotonic() + seconds
 
 
 @pytest.fixture(scope="module")
@@ -67,49 +60,6 @@ def what(store: Store) -> PayloadRequest:
 def server(store: Store) -> Iterator[PayloadServer]:
     with server_of(PayloadStreams(store)) as served:
         yield served
-
-
-@contextmanager
-def server_of(streams: Any, ports: tuple[int, ...] = (0,)) -> Iterator[PayloadServer]:
-    served = PayloadServer(HOST, ports, token=TOKEN, streams=streams)
-    try:
-        yield served
-    finally:
-        served.close()
-        assert not served._channels
-
-
-PLACE = NodePlace(3, HOST, 1, "C.n3", "machine-3")
-
-
-@contextmanager
-def sockets(
-    port_of: PayloadServer | Callable[[NodePlace], PayloadPort], port: int = 0, **options: Any
-) -> Iterator[SocketTransport]:
-    """To that server, at `port` where something is between."""
-    if isinstance(port_of, PayloadServer):
-        known = PayloadPort(port or port_of.port, port_of.instance)
-        port_of = lambda _: known  # noqa: E731
-    token = options.pop("token", TOKEN)
-    flight = FlightTransport(token=token, where=options.pop("where", None))
-    transport = SocketTransport(
-        flight, **{"token": token, "streams": 2, "chunk_nbytes": 1 << 20, "port_of": port_of, **options}
-    )
-    try:
-        yield transport
-    finally:
-        transport.close()
-
-
-def room_for(store: Store, what: PayloadRequest) -> Room:
-    sizes = {name: np.full(len(what.rows), len(data) // len(what.rows)) for name, data in expected(store, what).items()}
-    none = np.zeros(0, np.int64)
-    return Room(PayloadDescription({name: FieldDescription((), none, size) for name, size in sizes.items()}))
-
-
-def check(room: Room, store: Store, what: PayloadRequest) -> None:
-    for name, data in expected(store, what).items():
-        assert np.array_equal(room.fields[name], data)
 
 
 def test_several_streams_share_the_work(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
@@ -166,7 +116,7 @@ def test_broken_connections_are_made_again(store: Store, what: PayloadRequest, s
 SOURCE = """
 import sys
 from tests.unit.native.native_session import NativeSession
-from tests.unit.transferqueue.nodes.transport.test_sockets import server_of
+from tests.unit.transferqueue.nodes.transport.plain_tcp import server_of
 from transferqueue.nodes.transport.payload_streams import PayloadStreams
 with server_of(PayloadStreams(NativeSession(sys.argv[1]).attach())) as server:
     print(server.port, server.instance.hex(), flush=True)
@@ -211,7 +161,7 @@ def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, 
 
 RECEIVER = """
 import sys
-from tests.unit.transferqueue.nodes.transport.test_sockets import PLACE, Room, sockets
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, Room, sockets
 from transferqueue.nodes.transport.sockets import PayloadPort
 from transferqueue.nodes.transport.payload_streams import PayloadRequest
 import numpy as np
@@ -285,42 +235,6 @@ def test_a_pull_can_be_interrupted(store: Store, what: PayloadRequest, server: P
         assert time.monotonic() - began_s < 10
 
 
-def test_without_the_token_nothing_comes(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
-    with sockets(server, token="another") as transport:
-        with pytest.raises(NodeAccessError, match="node 3"):
-            transport.describe(PLACE, what)
-        with pytest.raises(NodeAccessError):
-            transport.pull(PLACE, what, room_for(store, what))
-
-
-def test_a_server_without_the_token_is_not_believed(store: Store, what: PayloadRequest) -> None:
-    false = PayloadServer(HOST, [0], token="guessed", streams=PayloadStreams(store))
-    original = Channel.admit
-
-    def admit(self: Channel, token: str, instance: bytes) -> bool:
-        """Takes everybody, as an impostor would."""
-        self._send_plain(struct.pack("4s32s", MAGIC, bytes(32)))
-        self.receive_into([bytearray(4 + 16 + 32 + 32)])
-        self._send_plain(struct.pack("B32s", 1, bytes(32)))
-        return True
-
-    Channel.admit = admit  # type: ignore[method-assign]
-    try:
-        with sockets(false) as transport, pytest.raises(NodeAccessError):
-            transport.describe(PLACE, what)
-    finally:
-        Channel.admit = original  # type: ignore[method-assign]
-        false.close()
-
-
-def test_another_server_at_the_port_is_not_asked(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
-    """A node's agent went, and that of another node of the cluster was given its port."""
-    answers = [PayloadPort(server.port, bytes(16)), PayloadPort(server.port, server.instance)]
-    with sockets(lambda _: answers.pop(0)) as transport:
-        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
-        assert not answers
-
-
 def test_where_there_is_no_port_flight_serves(store: Store, what: PayloadRequest) -> None:
     with serving(streams=PayloadStreams(store)) as agent:
         place = NodePlace(3, HOST, agent.port, "C.n3", "machine-3")
@@ -347,57 +261,6 @@ def test_ports_are_tried_in_order(store: Store) -> None:
             PayloadServer(HOST, [], token=TOKEN, streams=streams)
         with pytest.raises(ValueError, match="token"):
             PayloadServer(HOST, [0], token="", streams=streams)
-
-
-def read_all(sock: socket.socket) -> bytes:
-    return b"".join(iter(lambda: sock.recv(4096), b""))
-
-
-def proven(server: PayloadServer) -> Channel:
-    channel = Channel(socket.create_connection((HOST, server.port), 5.0), 5.0)
-    channel.prove(TOKEN, server.instance)
-    return channel
-
-
-def test_garbage_is_answered_by_nothing_or_an_error(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
-    """Before the proof: closed on. Behind it: an error, or closed on. The server goes on in any case."""
-    source = random.Random(8)
-    good = request_to_stream(ticket_of(what, 0, 1, 1 << 20))
-    for number in range(60):
-        with socket.create_connection((HOST, server.port), 5.0) as raw:
-            raw.settimeout(5.0)
-            with contextlib.suppress(OSError):  # it may be closed on amid this
-                raw.sendall(source.randbytes(source.choice((1, 84, 300))))
-                raw.shutdown(socket.SHUT_WR)
-                assert len(read_all(raw)) <= 36 + 33  # its challenge, its refusal
-        channel = proven(server)
-        damaged = bytearray(good)
-        for _ in range(source.randint(1, 4)):
-            damaged[source.randrange(len(damaged))] = source.randrange(256)
-        try:
-            if number % 3 == 0:
-                channel._send_plain(struct.pack("<IQ", source.choice((1 << 31, 5)), source.choice((0, 1 << 62))))
-            channel.send(bytes(damaged) if number % 2 else source.randbytes(source.randint(1, 200)))
-            channel._sock.shutdown(socket.SHUT_WR)
-            while True:
-                _, nbytes = channel.receive()
-                channel.receive_bytes(nbytes)
-        except (AttemptError, OSError):
-            channel.close()
-    with sockets(server) as transport:
-        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
-
-
-def test_who_shows_nothing_is_closed_on(server: PayloadServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._PROOF_S", 0.2)
-    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._MOST_UNPROVEN", 3)
-    idle = [socket.create_connection((HOST, server.port), 5.0) for _ in range(5)]
-    for each in idle:
-        each.settimeout(5.0)
-        assert len(read_all(each)) in (0, 36)
-        each.close()
-    wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connections")
-    proven(server).close()
 
 
 class Lying:
@@ -436,24 +299,6 @@ def test_a_source_that_contradicts_itself_is_refused(store: Store, what: Payload
             transport.describe(PLACE, what)
 
 
-def test_a_frame_without_end_is_none() -> None:
-    near, far = socket.socketpair()
-    with near, far:
-        channel = Channel(_tcp_like(near), 5.0)
-        far.sendall(struct.pack("<IQ", 4, MAX_DATA_NBYTES + 1))
-        with pytest.raises(AttemptError, match="is none"):
-            channel.receive()
-
-
-def _tcp_like(sock: socket.socket) -> Any:
-    class Without(socket.socket):
-        def setsockopt(self, level: int, *arguments: Any) -> None:  # type: ignore[override]
-            if level == socket.SOL_SOCKET:
-                super().setsockopt(level, *arguments)
-
-    return Without(fileno=os.dup(sock.fileno()))
-
-
 def test_a_forked_child_pulls(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
     with sockets(server) as transport:
         some = PayloadRequest("p", what.rows[:3], ("a",))
@@ -469,3 +314,39 @@ def test_a_forked_child_pulls(store: Store, what: PayloadRequest, server: Payloa
         room = room_for(store, some)
         transport.pull(PLACE, some, room)
         check(room, store, some)
+
+
+def test_a_look_goes_over_the_rows_connection_and_else_as_any_call(store: Store) -> None:
+    def look(call: Call) -> Any:
+        if call.args["timeout"] is None:
+            raise GoneError("no such row", rows=(7,))
+        return ["seen", call.args["timeout"], round(call.left_s or 0.0)]
+
+    streams, calls = PayloadStreams(store), []
+
+    class Others:
+        """As `NodeClients`, of one node."""
+
+        def call(self, ordinal: int, method: str, args: Any, **_: Any) -> Any:
+            calls.append(method)
+            return "over Flight"
+
+        def last_place(self, ordinal: int, *, until_s: float | None = None) -> NodePlace:
+            return PLACE
+
+    with serving({LOCATE: look}, streams=streams) as agent:
+        served = PayloadServer(HOST, [0], token=TOKEN, streams=streams, answer=agent.answer)
+        with sockets(served) as transport:
+            link = NodeLink(0, "C", Others(), Others())  # type: ignore[arg-type]
+            link.look = transport.ask
+            assert link.call(3, LOCATE, {"timeout": 1.5}, until_s=soon(20)) == ["seen", 1.5, 20]
+            with pytest.raises(GoneError) as caught:
+                link.call(3, LOCATE, {"timeout": None}, until_s=None)
+            assert caught.value.rows == (7,)
+            assert link.call(3, "home.call", {}, until_s=None) == "over Flight"
+            assert calls == ["home.call"]
+            served.close()
+            assert link.call(3, LOCATE, {"timeout": 1.5}, until_s=soon(20)) == "over Flight"
+        with sockets(lambda _: PayloadPort(0, b"")) as transport:
+            link.look = transport.ask
+            assert link.call(3, LOCATE, {}, until_s=None) == "over Flight"

@@ -1,0 +1,145 @@
+"""Connections for payload: who is let in, and what garbage does."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.support.sessions import wait_for
+from tests.unit.native.native_session import new_session, put
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, room_for, server_of, sockets
+from transferqueue._native import Store
+from transferqueue.errors import NodeAccessError
+from transferqueue.nodes.connection import AttemptError
+from transferqueue.nodes.transport.channel import MAGIC, MAX_DATA_NBYTES, Channel
+from transferqueue.nodes.transport.payload_server import PayloadServer, request_to_stream
+from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
+from transferqueue.nodes.transport.protocol import PayloadRequest
+from transferqueue.nodes.transport.sockets import PayloadPort
+
+pytestmark = pytest.mark.timeout(60)
+ROWS = 4
+ROW_NBYTES = 1 << 16
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with new_session(4 << 20) as session:
+        attached = session.attach()
+        yield attached
+        attached.close()
+
+
+@pytest.fixture(scope="module")
+def what(store: Store) -> PayloadRequest:
+    return PayloadRequest("p", put(store, "p", {"a": np.ones((ROWS, ROW_NBYTES), np.uint8)}).indexes, ("a",))
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[PayloadServer]:
+    with server_of(PayloadStreams(store)) as served:
+        yield served
+
+
+def test_without_the_token_nothing_comes(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    with sockets(server, token="another") as transport:
+        with pytest.raises(NodeAccessError, match="node 3"):
+            transport.describe(PLACE, what)
+        with pytest.raises(NodeAccessError):
+            transport.pull(PLACE, what, room_for(store, what))
+
+
+def test_a_server_without_the_token_is_not_believed(store: Store, what: PayloadRequest) -> None:
+    false = PayloadServer(HOST, [0], token="guessed", streams=PayloadStreams(store))
+    original = Channel.admit
+
+    def admit(self: Channel, token: str, instance: bytes) -> bool:
+        """Takes everybody, as an impostor would."""
+        self._send_plain(struct.pack("4s32s", MAGIC, bytes(32)))
+        self.receive_into([bytearray(4 + 16 + 32 + 32)])
+        self._send_plain(struct.pack("B32s", 1, bytes(32)))
+        return True
+
+    Channel.admit = admit  # type: ignore[method-assign]
+    try:
+        with sockets(false) as transport, pytest.raises(NodeAccessError):
+            transport.describe(PLACE, what)
+    finally:
+        Channel.admit = original  # type: ignore[method-assign]
+        false.close()
+
+
+def test_another_server_at_the_port_is_not_asked(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    """A node's agent went, and that of another node of the cluster was given its port."""
+    answers = [PayloadPort(server.port, bytes(16)), PayloadPort(server.port, server.instance)]
+    with sockets(lambda _: answers.pop(0)) as transport:
+        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
+        assert not answers
+
+
+def proven(server: PayloadServer) -> Channel:
+    channel = Channel(socket.create_connection((HOST, server.port), 5.0), 5.0)
+    channel.prove(TOKEN, server.instance)
+    return channel
+
+
+def read_all(sock: socket.socket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(4096), b""))
+
+
+def test_garbage_is_answered_by_nothing_or_an_error(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    """Before the proof: closed on. Behind it: an error, or closed on. The server goes on in any case."""
+    source = random.Random(8)
+    good = request_to_stream(ticket_of(what, 0, 1, 1 << 20))
+    for number in range(60):
+        with socket.create_connection((HOST, server.port), 5.0) as raw:
+            raw.settimeout(5.0)
+            with contextlib.suppress(OSError):  # it may be closed on amid this
+                raw.sendall(source.randbytes(source.choice((1, 84, 300))))
+                raw.shutdown(socket.SHUT_WR)
+                assert len(read_all(raw)) <= 36 + 33  # its challenge, its refusal
+        channel = proven(server)
+        damaged = bytearray(good)
+        for _ in range(source.randint(1, 4)):
+            damaged[source.randrange(len(damaged))] = source.randrange(256)
+        try:
+            if number % 3 == 0:
+                channel._send_plain(struct.pack("<IQ", source.choice((1 << 31, 5)), source.choice((0, 1 << 62))))
+            channel.send(bytes(damaged) if number % 2 else source.randbytes(source.randint(1, 200)))
+            channel._sock.shutdown(socket.SHUT_WR)
+            while True:
+                _, nbytes = channel.receive()
+                channel.receive_bytes(nbytes)
+        except (AttemptError, OSError):
+            channel.close()
+    with sockets(server) as transport:
+        assert transport.describe(PLACE, what).nbytes == ROWS * ROW_NBYTES
+
+
+def test_who_shows_nothing_is_closed_on(server: PayloadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._PROOF_S", 0.2)
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._MOST_UNPROVEN", 3)
+    idle = [socket.create_connection((HOST, server.port), 5.0) for _ in range(5)]
+    for each in idle:
+        each.settimeout(5.0)
+        assert len(read_all(each)) in (0, 36)
+        each.close()
+    wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connections")
+    proven(server).close()
+
+
+def test_a_frame_without_end_is_none() -> None:
+    with socket.create_server((HOST, 0)) as listener:
+        far = socket.create_connection(listener.getsockname(), 5.0)
+        near, _ = listener.accept()
+    with near, far:
+        far.sendall(struct.pack("<IQ", 4, MAX_DATA_NBYTES + 1))
+        with pytest.raises(AttemptError, match="is none"):
+            Channel(near, 5.0).receive()
