@@ -75,6 +75,7 @@ class OneProcess:
         all_homes: the node that becomes the home of every partition; None: the one that uses it first.
         unanswered: methods whose answer is lost with the agent, which is started again and asked again.
         pulled_nbytes: payload that went from node to node.
+        spent: see `DirectoryState.spend`.
         before_pull: called before each pull, with its request.
     """
 
@@ -86,6 +87,7 @@ class OneProcess:
         self.unanswered: set[str] = set()
         self.all_homes: int | None = None
         self.pulled_nbytes = 0
+        self.spent = -1
         self.before_pull: Callable[[PayloadRequest], None] = lambda request: None
         self._homes: dict[str, int] = {}
         self._guard = threading.Lock()
@@ -131,7 +133,7 @@ class OneProcess:
 
     # What the directory knows. `place` is also how a node is found.
 
-    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]:
+    def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]:
         return [
             NodePlace(node.ordinal, "here", 0, "", str(node.ordinal), alive=node.ordinal not in self.lost)
             for node in self.at
@@ -149,6 +151,19 @@ class OneProcess:
 
     def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool:
         return ordinal in self.lost
+
+    def homes(self) -> dict[str, int]:
+        return dict(self._homes)
+
+    def move(self, partition: str, ordinal: int) -> None:
+        self._homes[partition] = ordinal
+
+    def forget(self, partition: str, *, ordinal: int) -> None:
+        if self._homes.get(partition) == ordinal:
+            del self._homes[partition]
+
+    def spend(self, ordinal: int) -> None:
+        self.spent = max(self.spent, ordinal)
 
     def settle(self) -> None:
         """What the agents' threads do in time, at once."""

@@ -210,7 +210,7 @@ def test_metadata_calls_of_every_kind(cluster: OneProcess, p: str) -> None:
     with pytest.raises(errors.PartitionNotFoundError):
         other.stats("never used")
     with pytest.raises(NotImplementedError, match="several nodes"):
-        other.save_checkpoint("/nowhere")
+        other.save_controller_checkpoint("/nowhere")
     with pytest.raises(ValueError, match="no partition name"):
         other.put(batch(), partition_id=PAYLOAD)
 

@@ -27,7 +27,7 @@ def test_asynchronous_forms_are_of_the_same_methods() -> None:
             assert name.removeprefix("async_") in blocking
             assert getattr(ClusterClient, name) is not getattr(TransferQueueClient, name, None) or name.removeprefix(
                 "async_"
-            ) in PAYLOAD_CALLS | {"trim"}
+            ) in PAYLOAD_CALLS | {"trim", "save_storage_checkpoint", "load_storage_checkpoint"}
 
 
 def test_routed_calls_have_the_arguments_of_the_client_s() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ def _puts(pipe: Connection, part: str, p: str, q: str) -> None:
     tq.close()
 
 
-def _gets(pipe: Connection, part: str, p: str, q: str) -> None:
+def _gets(pipe: Connection, part: str, p: str, q: str, checkpoints: str) -> None:
     import transferqueue as tq
     from transferqueue.streaming import StreamingDataset
 
@@ -45,12 +46,17 @@ def _gets(pipe: Connection, part: str, p: str, q: str) -> None:
     stats = tq.stats(q)
     pipe.send((tq.get_data(meta)["x"].tolist(), keyed["x"].tolist(), tq.kv_list(p), streamed, stats.rows["total"]))
     with pytest.raises(NotImplementedError, match=session.name):
-        tq.save_checkpoint("/nowhere")
+        session.client.save_controller_checkpoint("/nowhere")
+    tq.save_checkpoint(f"{checkpoints}/{p}", metadata=p)
+    tq.clear_partition(p)
+    tq.clear_partition(q)
+    pipe.send(tq.load_checkpoint(f"{checkpoints}/{p}"))
+    pipe.send((tq.get_data(meta)["x"].tolist(), tq.kv_list(p)))
     tq.clear_partition(p)
     tq.close()
 
 
-def test_what_one_node_puts_another_gets(nursery: Nursery, nodes: Nodes) -> None:
+def test_what_one_node_puts_another_gets(nursery: Nursery, nodes: Nodes, tmp_path: Path) -> None:
     # The first to use a partition is its home: that of `p` is where rows are read, that of `q` where they are put.
     for producer, consumer in ((1, 0), (0, 1)):
         p, q = f"p{producer}", f"q{producer}"
@@ -59,13 +65,15 @@ def test_what_one_node_puts_another_gets(nursery: Nursery, nodes: Nodes) -> None
         assert places.wait() == 0
         puts = nursery.start(_puts, nodes.part(producer), p, q)
         meta = puts.receive()
-        gets = nursery.start(_gets, nodes.part(consumer), p, q)
+        gets = nursery.start(_gets, nodes.part(consumer), p, q, str(tmp_path))
         gets.pipe.send(meta)
         rows, keyed, listed, streamed, total = gets.receive()
         assert rows == streamed == list(range(6))
         assert keyed == [[1.0] * 3] * 2
         assert listed == {p: {"a": {"n": 1}, "b": {"n": 2}}}
         assert total == 6
+        assert gets.receive() == p
+        assert gets.receive() == (rows, listed)
         assert gets.wait() == 0
         puts.pipe.send("close")
         assert puts.wait() == 0

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,16 +58,21 @@ def _is_still(directory: Path, folder: int) -> bool:
 class CheckpointFiles:
     """The open files of one checkpoint; a context manager that closes them.
 
+    Args:
+        wanted: which of its files are opened; None: all.
+
     Attributes:
         manifest: what `metadata.json` says.
+        checksum: of its bytes.
 
     Raises:
         FileNotFoundError: no such directory, or no ``metadata.json`` or other file in it.
         CorruptCheckpointError, LayoutMismatchError: see `parse_manifest`.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, wanted: Callable[[str], bool] | None = None) -> None:
         self._directory = directory
+        self._wanted = wanted
         self._fds: dict[str, int] = {}
         while not self._open_all():
             pass
@@ -77,7 +82,7 @@ class CheckpointFiles:
         return str(self._directory / name)
 
     def verify(self) -> None:
-        """Reads all files and compares sizes and checksums.
+        """Reads all files that are open and compares sizes and checksums.
 
         Raises:
             CorruptCheckpointError: names the first file that is not as it was written.
@@ -85,6 +90,8 @@ class CheckpointFiles:
         buffer = bytearray(_READ_NBYTES)
         view = memoryview(buffer)
         for name, facts in self.manifest.files.items():
+            if name not in self._fds:
+                continue
             fd, path = self._fds[name], self.path(name)
             found = os.fstat(fd).st_size
             if found != facts.nbytes:
@@ -128,9 +135,14 @@ class CheckpointFiles:
             raise FileNotFoundError(errno.ENOENT, "there is no checkpoint", str(self._directory)) from None
         try:
             self._open(folder, MANIFEST)
-            self.manifest: Manifest = parse_manifest(self._manifest_bytes(), self.path(MANIFEST), FILES)
-            for name in FILES:
-                self._open(folder, name)
+            raw = self._manifest_bytes()
+            self.manifest: Manifest = parse_manifest(raw, self.path(MANIFEST), FILES)
+            checksum = new_checksum()
+            checksum.update(raw)
+            self.checksum = str(checksum.hexdigest())
+            for name in self.manifest.files:
+                if self._wanted is None or self._wanted(name):
+                    self._open(folder, name)
         except BaseException as error:
             self.close()
             if isinstance(error, FileNotFoundError) and not _is_still(self._directory, folder):

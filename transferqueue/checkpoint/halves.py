@@ -49,7 +49,14 @@ def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: st
     saved = _bare(snapshot.session)
     contents = {f"{name}.arrow": _encoded(table) for name, table in to_tables(saved).items()}
     facts = {name: _facts(content) for name, content in contents.items()}
-    manifest = describe(saved, session=session, storage_saved=False, payload_nbytes=0, files=facts)
+    manifest = describe(
+        session=session,
+        storage_saved=False,
+        next_row=saved.next_row,
+        rows=int(saved.runs[:, 2].sum()),
+        payload_nbytes=0,
+        files=facts,
+    )
     target = Path(os.path.abspath(path))
     make_parents(target)
     # A name of its own: whatever else is beside it, links too, is somebody's.

@@ -9,11 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from transferqueue.checkpoint.manifest import FILES, FORMAT, MANIFEST
+from transferqueue.checkpoint.manifest import FORMAT, MANIFEST, is_name_of_ours
 from transferqueue.storage.private_files import user_text
 
-# The manifest first, so that what is half removed never looks like a whole checkpoint.
-_NAMES = (MANIFEST, *FILES)
 _MANIFEST_START = b'{\n  "format": "' + FORMAT.encode() + b'"'
 _HEAD_NBYTES = 4096
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -52,7 +50,9 @@ def remove_ours(path: Path) -> None:
         if folder is None:
             return
         _refuse_others_in(folder, path, whole=False)
-        for name in _NAMES:
+        ours = sorted(filter(is_name_of_ours, os.listdir(folder)))
+        # The manifest first, so that what is half removed never looks like a whole checkpoint.
+        for name in (MANIFEST, *ours):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
         os.rmdir(path)
@@ -81,7 +81,7 @@ def _opened(path: Path) -> Iterator[int | None]:
 def _refuse_others_in(folder: int, path: Path, whole: bool) -> None:
     refuse_foreign(os.fstat(folder), path)
     names = os.listdir(folder)
-    foreign = sorted(name for name in names if name not in _NAMES or not _is_file(folder, name))
+    foreign = sorted(name for name in names if not is_name_of_ours(name) or not _is_file(folder, name))
     if foreign:
         raise FileExistsError(
             errno.EEXIST, f"a directory with other things in it ({foreign[0]!r}), which a save would remove", str(path)

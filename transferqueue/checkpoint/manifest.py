@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from importlib import metadata as distributions
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from transferqueue.checkpoint.libraries import new_checksum
 from transferqueue.errors import CorruptCheckpointError, LayoutMismatchError
 
-if TYPE_CHECKING:
-    from transferqueue import _native
-
 MANIFEST = "metadata.json"
 FORMAT = "transferqueue-shm checkpoint"
 FORMAT_VERSION = 1
+NODES_FORMAT_VERSION = 2
+"""Of a checkpoint of several nodes."""
 TABLES = ("partitions", "blocks", "fields", "runs", "cells", "rows", "tasks")
 PAYLOAD = "payload"
 FILES = tuple(f"{name}.arrow" for name in (*TABLES, PAYLOAD))
+MARK = "saving"
+"""While several nodes write to a directory: by which they know that it is one."""
+HOMES = "homes"
+_OF_NODES = re.compile(rf"n\d{{1,4}}-(?:{HOMES}|{PAYLOAD})-(?:{'|'.join(map(re.escape, FILES))})")
+
+
+def is_name_of_ours(name: str) -> bool:
+    """Whether a checkpoint's directory may hold a file of that name."""
+    return name in (MANIFEST, MARK) or name in FILES or _OF_NODES.fullmatch(name) is not None
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -31,7 +40,30 @@ class FileFacts(msgspec.Struct, frozen=True):
     xxh3_128: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class PartFacts(msgspec.Struct, frozen=True):
+    """What one node wrote: eight files of its own.
+
+    Attributes:
+        kind: "homes": the partitions whose home it was. "payload": what it kept for those of other nodes, rows of
+            one hidden partition, whose indexes are the names that rows of homes hold.
+        ordinal: of the node.
+        partitions: of "homes".
+        payload_nbytes: of blocks, stubs included.
+    """
+
+    kind: str
+    ordinal: int
+    partitions: list[str]
+    rows: int
+    payload_nbytes: int
+
+    @property
+    def prefix(self) -> str:
+        """Of the names of its files."""
+        return f"n{self.ordinal}-{self.kind}-"
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`metadata.json`.
 
     Attributes:
@@ -42,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True):
         user_metadata: what the caller gave.
         next_row: no index below it will be given out again.
         files: by name.
+        parts: of a checkpoint of several nodes; None: it is of one machine, in `FILES`.
+        spent: of several nodes: ordinal -> no index of that node's below it will be given out again.
     """
 
     format: str
@@ -56,6 +90,8 @@ class Manifest(msgspec.Struct, frozen=True):
     rows: int
     payload_nbytes: int
     files: dict[str, FileFacts]
+    parts: list[PartFacts] | None = None
+    spent: dict[str, int] | None = None
 
     def encode(self) -> bytes:
         """The file's bytes, with a checksum of its own."""
@@ -64,29 +100,34 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def describe(
-    saved: _native.SavedSession,
     *,
     session: str,
     earlier_sessions: Sequence[str] = (),
     storage_saved: bool,
+    next_row: int,
+    rows: int,
     payload_nbytes: int,
     user_metadata: Any = None,
     files: dict[str, FileFacts],
+    parts: list[PartFacts] | None = None,
+    spent: dict[int, int] | None = None,
 ) -> Manifest:
     """The manifest of what is being saved now."""
     return Manifest(
         format=FORMAT,
-        format_version=FORMAT_VERSION,
+        format_version=FORMAT_VERSION if parts is None else NODES_FORMAT_VERSION,
         library_version=_library_version(),
         session=session,
         earlier_sessions=list(earlier_sessions),
         created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         storage_saved=storage_saved,
         user_metadata=user_metadata,
-        next_row=saved.next_row,
-        rows=int(saved.runs[:, 2].sum()),
+        next_row=next_row,
+        rows=rows,
         payload_nbytes=payload_nbytes,
         files=files,
+        parts=parts,
+        spent=None if spent is None else {str(ordinal): end for ordinal, end in spent.items()},
     )
 
 
@@ -123,7 +164,7 @@ def check_user_metadata(metadata: Any) -> None:
 
 
 def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
-    """The manifest in `raw`, which must list exactly `files`.
+    """The manifest in `raw`, which must list exactly `files`, or those of its parts where it is of several nodes.
 
     Raises:
         CorruptCheckpointError: damaged, or names files that no checkpoint has.
@@ -142,10 +183,10 @@ def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
             path=path,
         )
     version = plain.get("format_version")
-    if version != FORMAT_VERSION or isinstance(version, bool):
+    if version not in (FORMAT_VERSION, NODES_FORMAT_VERSION) or isinstance(version, bool):
         raise LayoutMismatchError(
-            f"{path} is of format version {version!r}; this build reads version {FORMAT_VERSION}. Load it with the "
-            f"library that wrote it ({plain.get('library_version')!r})",
+            f"{path} is of format version {version!r}; this build reads versions {FORMAT_VERSION} and "
+            f"{NODES_FORMAT_VERSION}. Load it with the library that wrote it ({plain.get('library_version')!r})",
             expected=FORMAT_VERSION,
             found=version,
             path=path,
@@ -163,8 +204,35 @@ def parse_manifest(raw: bytes, path: str, files: Sequence[str]) -> Manifest:
         manifest = msgspec.convert(plain, Manifest, strict=True)
     except ValueError as error:  # msgspec's, or a lone surrogate somewhere
         raise CorruptCheckpointError(f"{path} is no manifest: {error}", path=path) from None
+    if version == NODES_FORMAT_VERSION:
+        files = _check_parts(manifest, path)
+    elif manifest.parts is not None:
+        raise CorruptCheckpointError(f"{path} is of one machine and has parts of nodes", path=path)
     if sorted(manifest.files) != sorted(files):
         raise CorruptCheckpointError(
             f"{path} lists other files than a checkpoint has: {sorted(manifest.files)}", path=path
         )
     return manifest
+
+
+def _check_parts(manifest: Manifest, path: str) -> list[str]:
+    """The files of its parts.
+
+    Raises:
+        CorruptCheckpointError: parts that cannot be.
+    """
+    parts = manifest.parts or []
+    prefixes = [part.prefix for part in parts]
+    names = [f"{prefix}{name}" for prefix in prefixes for name in FILES]
+    partitions = [name for part in parts for name in part.partitions]
+    spent = manifest.spent or {}
+    whole = (
+        parts
+        and len(set(prefixes)) == len(prefixes)
+        and all(_OF_NODES.fullmatch(name) for name in names)
+        and len(set(partitions)) == len(partitions)
+        and all(ordinal.isdecimal() and len(ordinal) <= 4 and 0 <= end < 1 << 62 for ordinal, end in spent.items())
+    )
+    if not whole:
+        raise CorruptCheckpointError(f"{path} lists parts of nodes that cannot be", path=path)
+    return names

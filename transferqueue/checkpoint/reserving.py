@@ -28,7 +28,7 @@ def reserved(store: _native.Store, session: _native.SavedSession) -> Iterator[li
     try:
         yield reservations
     except BaseException:
-        _give_back(reservations)
+        give_back(reservations)
         raise
 
 
@@ -52,11 +52,11 @@ def _reserve(store: _native.Store, sizes: npt.NDArray[np.int64]) -> list[_native
             for at in small.tolist():
                 found[at] = _reserve_one(store, int(sizes[at]))
     except StorageFullError:
-        _give_back(list(found.values()))
+        give_back(list(found.values()))
         found.clear()
         return store.reserve_all(sizes)  # it says how much all of it would need
     except BaseException:
-        _give_back(list(found.values()))
+        give_back(list(found.values()))
         raise
     return [found[at] for at in range(len(sizes))]
 
@@ -78,7 +78,8 @@ def _may_fit(store: _native.Store, error: StorageFullError) -> bool:
     return error.wanted_bytes is not None and error.wanted_bytes <= most
 
 
-def _give_back(reservations: list[_native.Reservation]) -> None:
+def give_back(reservations: list[_native.Reservation]) -> None:
+    """Those that were not published."""
     for reservation in reservations:
         # What was published stays: an interrupt may come right after the commit, and is what the caller must see.
         with contextlib.suppress(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from transferqueue.checkpoint.directories import resolved, written_beside
 from transferqueue.checkpoint.libraries import check_libraries, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, PAYLOAD, FileFacts, Manifest, check_user_metadata, describe
 from transferqueue.checkpoint.sinks import HashingFile
-from transferqueue.checkpoint.tables import to_tables
+from transferqueue.checkpoint.tables import Ints, to_tables
 
 
 def save(
@@ -36,28 +36,42 @@ def save(
     with written_beside(resolved(directory)) as temporary:
         snapshot = store.save()
         try:
-            files = _write_files(snapshot, temporary)
+            files = write_files(snapshot, temporary)
             manifest = describe(
-                snapshot.session,
                 session=session,
                 earlier_sessions=earlier_sessions,
                 storage_saved=True,
+                next_row=snapshot.session.next_row,
+                rows=int(snapshot.session.runs[:, 2].sum()),
                 payload_nbytes=int(snapshot.parts[:, 3].sum()),
                 user_metadata=user_metadata,
                 files=files,
             )
-            _write_manifest(temporary, manifest)
+            write_manifest(temporary, manifest)
         finally:
             snapshot.release()
 
 
-def _write_files(snapshot: _native.SessionSnapshot, directory: Path) -> dict[str, FileFacts]:
+def write_files(
+    snapshot: _native.SessionSnapshot,
+    directory: Path,
+    prefix: str = "",
+    session: _native.SavedSession | None = None,
+    parts: Ints | None = None,
+    watched: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+) -> dict[str, FileFacts]:
+    """Tables and payload; what the manifest says of each file.
+
+    Args:
+        session, parts: some of the snapshot's, see `payload_batches`.
+        watched: given the batches of payload, and yields them.
+    """
     files = {}
-    for name, table in to_tables(snapshot.session).items():
-        files[f"{name}.arrow"] = _write(directory / f"{name}.arrow", table.schema, table.to_batches())
-    files[f"{PAYLOAD}.arrow"] = _write(
-        directory / f"{PAYLOAD}.arrow", payload.schema(), payload.payload_batches(snapshot)
-    )
+    for name, table in to_tables(snapshot.session if session is None else session).items():
+        file = f"{prefix}{name}.arrow"
+        files[file] = _write(directory / file, table.schema, table.to_batches())
+    file = f"{prefix}{PAYLOAD}.arrow"
+    files[file] = _write(directory / file, payload.schema(), watched(payload.payload_batches(snapshot, parts)))
     return files
 
 
@@ -80,7 +94,7 @@ def _closed_at_last(file: HashingFile) -> Iterator[HashingFile]:
         file.close()
 
 
-def _write_manifest(directory: Path, manifest: Manifest) -> None:
+def write_manifest(directory: Path, manifest: Manifest) -> None:
     with _closed_at_last(HashingFile(str(directory / MANIFEST))) as file:
         file.write(manifest.encode())
         file.finish()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transferqueue import _native
-from transferqueue.codec.schema import DENSE, NUMPY, read_schema
+from transferqueue.codec.schema import DENSE, NUMPY, STUB, read_schema
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.samplers.states import decode_state, needs_pickle
 from transferqueue.tag_maps import PICKLE_EXTENSION, TagDecoder
@@ -28,8 +28,11 @@ def check_names(session: _native.SavedSession) -> None:
                 raise ValueError(f"{text[:80]!r} is no name of a {kind}: it holds NUL characters")
 
 
-def check_fields(session: _native.SavedSession) -> None:
+def check_fields(session: _native.SavedSession, *, stubs: bool = False) -> None:
     """Whether each field lies in its block as its schema says, and has a name that can be asked for.
+
+    Args:
+        stubs: whether payload may be elsewhere.
 
     Raises:
         ValueError: one does not. LayoutMismatchError: a schema of another version.
@@ -45,7 +48,9 @@ def check_fields(session: _native.SavedSession) -> None:
                 form = read_schema(raw).form
             except CorruptSegmentError as error:
                 raise ValueError(str(error)) from None
-            expected = kind_of[raw] = _native.DENSE if form in (DENSE, NUMPY) else _native.RAGGED
+            if form == STUB and not stubs:
+                raise ValueError("rows whose payload is elsewhere")
+            expected = kind_of[raw] = _native.DENSE if form in (DENSE, NUMPY, STUB) else _native.RAGGED
         if kind != expected:
             raise ValueError(f"a field of kind {kind}, whose schema says {expected}")
 

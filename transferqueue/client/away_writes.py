@@ -182,6 +182,11 @@ class AwayWriteCalls(RoutedCalls):
                 moves += 1
                 if moves > 5:
                     raise
+            except DataLostError:
+                # A load may have given the partition another home since.
+                self.link.forget_home(partition)
+                if self.link.home_of(partition, create=False) == home:
+                    raise
 
     def _merge_tags(self, partition: str, indexes: Indexes, encoded: list[bytes]) -> Steps[None]:
         home = yield from self._home(partition, create=False)

@@ -60,6 +60,12 @@ class RoutedCalls(NodeClient):
             except DataLostError as error:
                 if error.rows:
                     raise
+                # A load may have given the partition another home since.
+                self.link.forget_home(partition)
+                moved = yield from self._home(partition, create=False)
+                if moved is not None and moved != home:
+                    home = moved
+                    continue
                 raise DataLostError(
                     f"the home of partition {partition!r} is lost, and with it what was known of its rows: "
                     f"{error.message}",
@@ -89,7 +95,14 @@ class RoutedCalls(NodeClient):
             arguments["metadata"] = rows_only(arguments["metadata"])
         if not route.waits:
             args = {"name": name, "partition": partition, "arguments": _plain(arguments)}
-            return (yield from self._at_home(partition, home, "home.call", args, self.link.until(None)))
+            try:
+                return (yield from self._at_home(partition, home, "home.call", args, self.link.until(None)))
+            except DataLostError as error:
+                if name != "clear_partition" or error.rows:
+                    raise
+            # What is cleared went with its home; whoever uses the name from now on gets another.
+            yield from away(functools.partial(self.link.give_up, partition, home))
+            return None
         return (yield from self._waiting(name, partition, home, arguments))
 
     def _waiting(self, name: str, partition: str, home: int, arguments: dict[str, Any]) -> Steps[Any]:

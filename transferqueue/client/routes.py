@@ -88,4 +88,4 @@ LOCAL = frozenset(
         "trim",
     }
 )
-"""What concerns the own process or node only. (A checkpoint of one node of several is refused.)"""
+"""What concerns the own process or node only, and checkpoints, which one process leads."""

@@ -18,6 +18,7 @@ from transferqueue.config import Config
 from transferqueue.errors import TransferQueueError
 from transferqueue.metadata import FieldSchema
 from transferqueue.node_service.block_names import BlockNames
+from transferqueue.node_service.checkpoint_calls import CheckpointCalls
 from transferqueue.node_service.home_calls import names_of
 from transferqueue.node_service.home_rows import HomeRowCalls
 from transferqueue.node_service.references import References
@@ -62,6 +63,9 @@ class HomeService(HomeRowCalls):
         self._block_names = BlockNames(store)
         self._claims = RemoteClaims(store, link)
         self.upkeep = Upkeep(self._payload, self._references, self._block_names, self._claims, link)
+        self._checkpoints = CheckpointCalls(
+            attachment, link.ordinal, self._payload, self.upkeep.discards, allow_pickle=config.allow_pickle is True
+        )
         super().__init__(
             store,
             NodeClient(attachment, config, service, link.cluster, link.ordinal),
@@ -90,6 +94,7 @@ class HomeService(HomeRowCalls):
             **({} if self._prefetch is None else {"payload.prefetch": self._prefetch_here}),
             "clients.alive": lambda call: alive_owners(self._store, list(call.args["owners"])),
             "names.named": lambda call: self._references.named(names_of(call)),
+            **self._checkpoints.handlers(),
         }
 
     def start(self) -> None:
@@ -104,6 +109,7 @@ class HomeService(HomeRowCalls):
     def stop(self) -> None:
         """Idempotent."""
         self.upkeep.stop()
+        self._checkpoints.stop()
         self.client.close()
 
     def _call(self, call: Call) -> Any:
@@ -170,4 +176,4 @@ class HomeService(HomeRowCalls):
         return self._prefetch(call.args["metadata"], list(call.args["fields"]), timeout=call.args["timeout"])
 
     def _release(self, call: Call) -> None:
-        self._payload.discard(names_of(call))
+        self.upkeep.discards.discard(names_of(call))

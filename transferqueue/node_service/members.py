@@ -75,7 +75,7 @@ class Members:
     def reserve(self) -> int:
         """For whoever hosts the directory and is a node itself: an ordinal that no node had, as far as is known."""
         with self._guard:
-            self._highest += 1
+            self._highest = max(self._highest, self._directory.spent()) + 1
             return self._highest
 
     def _reserve(self, call: Call) -> int:
@@ -90,7 +90,7 @@ class Members:
         ordinal = int(call.args["ordinal"])
         known = bool(self._heartbeat(call))
         with self._guard:
-            self._highest = max(self._highest, ordinal, int(call.args["highest"]))
+            self._highest = max(self._highest, ordinal, int(call.args["highest"]), self._directory.spent())
             if known:
                 self._facts[ordinal] = dict(call.args["facts"])
             return {"known": known, "ended": self.ended.is_set(), "highest": self._highest}

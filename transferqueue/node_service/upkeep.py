@@ -25,6 +25,7 @@ import numpy as np
 
 from transferqueue.errors import ClosedError, DataLostError, SessionNotFoundError, TransferQueueError
 from transferqueue.logs import get_logger
+from transferqueue.node_service.discards import Discards
 from transferqueue.node_service.references import References
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.names import MOST_NODES, Names, ordinals_of
@@ -50,6 +51,7 @@ class Upkeep:
     """Of one agent; `release`, `sweep` and `sweep_copies` are called by its thread, and by tests.
 
     Attributes:
+        discards: what goes, unless it has to wait for a checkpoint.
         grace_s: how long names that no home knows are spared.
         keep_for_lost_s: how long payload that only a lost node's partitions can name is kept, in case it comes back.
     """
@@ -63,6 +65,7 @@ class Upkeep:
         link: NodeLink,
     ) -> None:
         self._payload = payload
+        self.discards = Discards(payload)
         self._references = references
         self._block_names = block_names
         self._claims = claims
@@ -141,6 +144,8 @@ class Upkeep:
 
     def sweep(self) -> None:
         """Clears names of this node that no home names."""
+        if self.discards.held:
+            return
         now_s = time.monotonic()
         own, _ = self._payload.split(self._payload.all_names())
         new = np.setdiff1d(own, self._seen)
@@ -168,11 +173,13 @@ class Upkeep:
         if len(spared):
             self._young.append((now_s - self.grace_s, spared))
         if len(cleared):
-            self._payload.discard(cleared)
+            self.discards.discard(cleared)
             _log.info("cleared %d rows of payload that no partition names", len(cleared))
 
     def sweep_copies(self) -> None:
         """Clears copies of what their node does not have any more."""
+        if self.discards.held:
+            return
         _, copies = self._payload.split(self._payload.all_names())
         ordinals = ordinals_of(copies)
         for ordinal in np.unique(ordinals).tolist():
@@ -204,7 +211,7 @@ class Upkeep:
         names = np.concatenate(self._to_release[ordinal])
         try:
             if ordinal == self._link.ordinal:
-                self._payload.discard(names)
+                self.discards.discard(names)
             else:
                 until_s = time.monotonic() + _CALL_S
                 self._link.call(ordinal, "payload.release", {"names": names}, until_s=until_s)

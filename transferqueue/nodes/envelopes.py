@@ -23,7 +23,10 @@ _TYPED: dict[str, type[TransferQueueError]] = {
     if inspect.isclass(cls) and issubclass(cls, TransferQueueError)
 }
 # What a call with wrong arguments raises; nothing whose class would say more here than its text does.
-_BUILTIN = ("TypeError", "ValueError", "KeyError", "IndexError", "LookupError", "NotImplementedError", "RuntimeError")
+_BUILTIN = (
+    *("TypeError", "ValueError", "KeyError", "IndexError", "LookupError", "NotImplementedError", "RuntimeError"),
+    *("ImportError", "OSError", "FileNotFoundError", "FileExistsError"),
+)
 
 
 @dataclass(frozen=True)

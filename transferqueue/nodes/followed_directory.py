@@ -29,9 +29,9 @@ class FollowedDirectory:
         self._read = read
         self._known: tuple[ClusterFile, DirectoryClient] | None = None
 
-    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]:
-        """All nodes that ever joined, by ordinal."""
-        return self._asked(lambda client, limit_s: client.nodes(until_s=limit_s), until_s)
+    def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]:
+        """All nodes that ever joined, by ordinal. `fresh`: not what is remembered."""
+        return self._asked(lambda client, limit_s: client.nodes(until_s=limit_s, fresh=fresh), until_s)
 
     def place_of(
         self, ordinal: int, *, until_s: float | None = None, fresh: bool = False, known_will_do: bool = False
@@ -56,6 +56,22 @@ class FollowedDirectory:
     def place(self, partition: str, ordinal: int) -> int:
         """See `DirectoryClient.place`."""
         return self._asked(lambda client, until_s: client.place(partition, ordinal, until_s=until_s), None)
+
+    def homes(self) -> dict[str, int]:
+        """See `DirectoryClient.homes`."""
+        return self._asked(lambda client, until_s: client.homes(until_s=until_s), None)
+
+    def move(self, partition: str, ordinal: int) -> None:
+        """See `DirectoryClient.move`."""
+        self._asked(lambda client, until_s: client.move(partition, ordinal, until_s=until_s), None)
+
+    def forget(self, partition: str, *, ordinal: int) -> None:
+        """See `DirectoryClient.forget`."""
+        self._asked(lambda client, until_s: client.forget(partition, ordinal=ordinal, until_s=until_s), None)
+
+    def spend(self, ordinal: int) -> None:
+        """See `DirectoryClient.spend`."""
+        self._asked(lambda client, until_s: client.spend(ordinal, until_s=until_s), None)
 
     def _asked(self, ask: Callable[[DirectoryClient, float], R], until_s: float | None) -> R:
         file, client = self._now()

@@ -42,13 +42,21 @@ class Nodes(Protocol):
 class Homes(Protocol):
     """The part of the directory that a link asks, see `directory.DirectoryClient`."""
 
-    def nodes(self, *, until_s: float | None = None) -> list[NodePlace]: ...
+    def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]: ...
 
     def home_of(self, partition: str, create_at: int | None) -> int | None: ...
 
     def place(self, partition: str, ordinal: int) -> int: ...
 
     def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool: ...
+
+    def homes(self) -> dict[str, int]: ...
+
+    def move(self, partition: str, ordinal: int) -> None: ...
+
+    def forget(self, partition: str, *, ordinal: int) -> None: ...
+
+    def spend(self, ordinal: int) -> None: ...
 
 
 class NodeLink:
@@ -94,13 +102,23 @@ class NodeLink:
         self._learn(partition, home)
         return home
 
+    def take_over(self, partition: str, ordinal: int) -> None:
+        """Makes that node the home of a partition whose home is lost."""
+        self.directory.move(partition, ordinal)
+        self._learn(partition, ordinal)
+
+    def give_up(self, partition: str, lost: int) -> None:
+        """The partition has no home from now on, and with that no rows, if its home is that lost node."""
+        self.directory.forget(partition, ordinal=lost)
+        self.forget_home(partition)
+
     def is_home(self, partition: str) -> bool:
         """Whether this node is the partition's home; asks the directory where it does not know."""
         return self.home_of(partition, create=False) == self.ordinal
 
-    def alive(self, until_s: float | None = None) -> list[int]:
-        """Ordinals of the nodes that are not lost, ascending."""
-        return sorted(node.ordinal for node in self.directory.nodes(until_s=until_s) if node.alive)
+    def alive(self, until_s: float | None = None, *, fresh: bool = False) -> list[int]:
+        """Ordinals of the nodes that are not lost, ascending. `fresh`: now, not a second ago."""
+        return sorted(node.ordinal for node in self.directory.nodes(until_s=until_s, fresh=fresh) if node.alive)
 
     def until(self, until_s: float | None) -> float:
         """The deadline of a call that has none of its own, or whose own may be over before it begins."""

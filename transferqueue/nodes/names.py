@@ -19,6 +19,8 @@ import numpy.typing as npt
 PAYLOAD = "\x01payload"
 HIDDEN = "\x01"
 ORDINAL_SHIFT = 50
+MOST_ROWS = 1 << (ORDINAL_SHIFT - 1)
+"""That a node gives out in its life."""
 MOST_NODES = 1 << (62 - ORDINAL_SHIFT)
 
 Names = npt.NDArray[np.int64]

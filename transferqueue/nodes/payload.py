@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # not done by half of it says so in the payload's tags, and again after each further half.
 GRACE_S = 10.0
 IN_FLIGHT_TAG = "until"
+_TAKEN_AT_ONCE = 1 << 16
+_FAR = 1 << 32
 Mask = npt.NDArray[np.bool_]
 
 
@@ -81,6 +83,25 @@ class PayloadStore:
         """Those that are there, copies included, ascending."""
         _, indexes, _, _ = self._store.production(PAYLOAD, [])
         return np.sort(indexes)
+
+    def new_names(self, count: int, spent: int) -> Names:
+        """Names that are nobody's and never were, for payload that a load brings: int64 [n, 2], first and count of
+        stretches.
+
+        Args:
+            spent: indexes of this node below it are those of rows that it brings, too.
+        """
+        found = np.zeros((0, 2), dtype=np.int64)
+        if count and int(self._store.publish(PAYLOAD, count=1).indexes[0]) < spent:
+            # The store will count on from behind these, once it is loaded; no puts until then come near them.
+            return np.array([[spent + _FAR, count]], dtype=np.int64)
+        while count:
+            # Rows that exist for a moment: what was given out once is never given out again.
+            indexes = self._store.publish(PAYLOAD, count=min(count, _TAKEN_AT_ONCE)).indexes
+            self._store.clear_rows(PAYLOAD, indexes=indexes)
+            found = np.concatenate([found, [[int(indexes[0]), len(indexes)]]])
+            count -= len(indexes)
+        return found
 
     def split(self, names: Names) -> tuple[Names, Names]:
         """(those that this node gave out, copies of others')."""

@@ -114,7 +114,7 @@ def test_what_is_not_there(client: TransferQueueClient, tmp_path: Path) -> None:
 def test_other_formats_and_versions_are_refused_by_number(client: TransferQueueClient, place: Path) -> None:
     manifest = json.loads((place / MANIFEST).read_text())
     (place / MANIFEST).write_text(json.dumps({**manifest, "format_version": 99}))
-    with pytest.raises(tq.LayoutMismatchError, match="version 99; this build reads version 1") as caught:
+    with pytest.raises(tq.LayoutMismatchError, match="version 99; this build reads versions 1 and 2") as caught:
         client.load_checkpoint(place)
     assert (caught.value.expected, caught.value.found) == (1, 99)
     (place / MANIFEST).write_text(json.dumps({"storage_saved": True, "user_metadata": None}))

@@ -116,6 +116,10 @@ class DirectoryClient:
         """All partitions that have a home, in the order in which they got one."""
         return list(self.homes(until_s=until_s))
 
+    def spend(self, ordinal: int, *, until_s: float | None = None) -> None:
+        """No new node gets that ordinal, or one below: its rows are loaded from a checkpoint."""
+        self._call("directory.spend", {"ordinal": ordinal}, until_s)
+
     def mark_lost(self, ordinal: int, *, until_s: float | None = None) -> None:
         """Of somebody who knows that the node is dead."""
         self._call("directory.mark_lost", {"ordinal": ordinal}, until_s)

@@ -48,12 +48,18 @@ class DirectoryService:
             "directory.forget": self._forget,
             "directory.partitions": self._partitions,
             "directory.mark_lost": self._mark_lost,
+            "directory.spend": self._spend,
         }
 
     def places(self) -> list[NodePlace]:
         """All nodes that ever joined, for whoever hosts the directory."""
         with self._guard:
             return self._state.nodes(self._clock())
+
+    def spent(self) -> int:
+        """The highest ordinal that no new node may have; -1: there is none."""
+        with self._guard:
+            return self._state.spent
 
     def mark_lost(self, ordinal: int) -> bool:
         """As a call does: for whoever hosts the directory and hears of a node's end (Ray)."""
@@ -117,6 +123,10 @@ class DirectoryService:
     def _partitions(self, call: Call) -> dict[str, int]:
         with self._guard:
             return self._state.partitions()
+
+    def _spend(self, call: Call) -> None:
+        with self._guard:
+            self._state.spend(int(call.args["ordinal"]))
 
     def _mark_lost(self, call: Call) -> bool:
         return self.mark_lost(int(call.args["ordinal"]))

@@ -47,6 +47,8 @@ class DirectoryState:
         self._heard_s: dict[int, float] = {}
         self._homes: dict[str, int] = {}
         self._returning = False
+        self.spent = -1
+        """The highest ordinal whose rows are in use without a node of it, see `spend`."""
         self.version = secrets.randbits(48)
         """Changes whenever `nodes` does."""
 
@@ -77,7 +79,7 @@ class DirectoryState:
         self._look(now_s)
         known = next((place for place in reversed(self._nodes.values()) if place.node_id == node_id), None)
         if ordinal is None:
-            ordinal = max(self._nodes, default=-1) + 1 if known is None else known.ordinal
+            ordinal = max(*self._nodes, self.spent, -1) + 1 if known is None else known.ordinal
         if not 0 <= ordinal < MAX_NODES:
             raise ValueError(f"a cluster has at most {MAX_NODES} nodes, each of a number of its own; not {ordinal}")
         before = self._nodes.get(ordinal)
@@ -127,6 +129,12 @@ class DirectoryState:
         self._heard_s[ordinal] = -1.0
         self.version += 1
         return True
+
+    def spend(self, ordinal: int) -> None:
+        """Rows of that node's are loaded from a checkpoint: no new node gets its ordinal, or one below."""
+        if not 0 <= ordinal < MAX_NODES:
+            raise ValueError(f"no node has the ordinal {ordinal}")
+        self.spent = max(self.spent, ordinal)
 
     def settled(self, now_s: float) -> bool:
         """Whether a partition that is not known has no home."""

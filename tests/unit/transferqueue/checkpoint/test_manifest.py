@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from transferqueue import CorruptSegmentError, LayoutMismatchError, _native
+from transferqueue import CorruptSegmentError, LayoutMismatchError
 from transferqueue.checkpoint.manifest import FILES, FileFacts, check_user_metadata, describe, parse_manifest
 
 FACTS = {name: FileFacts(1, "00") for name in FILES}
@@ -12,10 +12,11 @@ FACTS = {name: FileFacts(1, "00") for name in FILES}
 
 def described(user_metadata: Any = None) -> bytes:
     return describe(
-        _native.SavedSession(),
         session="s",
         earlier_sessions=["r"],
         storage_saved=True,
+        next_row=0,
+        rows=0,
         payload_nbytes=0,
         user_metadata=user_metadata,
         files=FACTS,
