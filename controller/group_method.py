@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transferqueue.controller.custom_execute import execute_by_name
 from transferqueue.controller.describe.traced_sender import TracedSender
 from transferqueue.controller.joined_rank import JoinedRank
+from transferqueue.controller.local_rows import AS_IT_CAME, arranged
 from transferqueue.controller.method_signature import MethodSignature
 from transferqueue.controller.named_code import under_name
 from transferqueue.controller.padding import Padding, padded_arguments, refuse_uneven, wants_padding
@@ -68,10 +69,12 @@ class GroupMethod:
         self._signature.check(args, kwargs)
         if registration.materialize_futures:
             args, kwargs = materialized(args, kwargs)
-        padding = _NO_PADDING
+        padding, arrangement = _NO_PADDING, AS_IT_CAME
         try:
             if mode.row_shards is not None:
                 args, kwargs, padding = self._evened(mode, args, kwargs)
+                if group.locality != "off" and registration.blocking and registration.execute_mode is Execute.ALL:
+                    args, kwargs, arrangement = arranged(group, mode, args, kwargs, padding)
             args, kwargs = self._dispatched(mode.dispatch_fn(group, *args, **kwargs))
         except DispatchError as error:
             raise error.named(self.__qualname__, self._signature.names_of(args)) from None
@@ -89,7 +92,7 @@ class GroupMethod:
             collect = lambda outputs: padding.drop_from(mode.collect_fn(group, outputs))  # noqa: E731
             return execute_by_name(group, execute, blocking, self.__name__, args, kwargs, collect)
         elif blocking:
-            return self._collected(mode, padding, sender.call_all(self.__name__, args, kwargs))
+            return arrangement.restored(self._collected(mode, padding, sender.call_all(self.__name__, args, kwargs)))
         else:
             finish = lambda outputs: self._collected(mode, padding, outputs)  # noqa: E731
             if mode.joined_ranks is None:

@@ -10,6 +10,7 @@ from transferqueue.controller.class_with_init_args import ClassWithInitArgs
 from transferqueue.controller.joined_rank import JoinedRank
 from transferqueue.controller.local_future import LocalFuture
 from transferqueue.controller.local_ranks import LocalRanks
+from transferqueue.controller.local_rows import Locality
 from transferqueue.controller.worker_group import Finish, WorkerGroup
 from transferqueue.workers.arguments import arguments_for_ranks, value_for_rank
 from transferqueue.workers.data_proto import DataProtoFuture
@@ -28,7 +29,7 @@ class LocalWorkerGroup(WorkerGroup):
     Args:
         class_with_args: the worker class, plain or with the arguments of its constructor.
         world_size: number of ranks.
-        auto_padding, uneven: see `WorkerGroup`.
+        auto_padding, uneven, locality: see `WorkerGroup`.
 
     Raises:
         WorkerError: a constructor raised.
@@ -41,8 +42,9 @@ class LocalWorkerGroup(WorkerGroup):
         *,
         auto_padding: bool | None = None,
         uneven: Uneven = "spread",
+        locality: Locality = "off",
     ) -> None:
-        super().__init__(auto_padding=auto_padding, uneven=uneven)
+        super().__init__(auto_padding=auto_padding, uneven=uneven, locality=locality)
         if world_size < 1:
             raise ValueError(f"a group has at least one rank, got world_size={world_size}")
         if not isinstance(class_with_args, ClassWithInitArgs):

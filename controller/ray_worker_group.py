@@ -11,6 +11,7 @@ from transferqueue.controller.detached_actors import found_workers
 from transferqueue.controller.framed_method import FramedMethod, takes_frames
 from transferqueue.controller.group_future import GroupFuture
 from transferqueue.controller.joined_rank import JoinedRank
+from transferqueue.controller.local_rows import Locality
 from transferqueue.controller.pools.ray_resource_pool import RayResourcePool
 from transferqueue.controller.rank_actor import COUNTED_CALL, FRAMED_CALL
 from transferqueue.controller.rank_actors import RankActors
@@ -47,7 +48,7 @@ class RayWorkerGroup(WorkerGroup):
         detached: the ranks outlive this program; the pool must be ``detached=True`` too.
         worker_names, worker_handles: see `from_detached`.
         ray_wait_register_center_timeout: another name of `start_timeout_s`.
-        auto_padding, uneven: see `WorkerGroup`.
+        auto_padding, uneven, locality: see `WorkerGroup`.
         worker_env: further environment variables of the ranks; `ValueError` naming a key that the group itself sets.
         start_timeout_s: how long actors may take to start (the constructor of the worker class not counted).
         master_addr, master_port, master_port_range: where the ranks meet; see `Rendezvous`.
@@ -75,6 +76,7 @@ class RayWorkerGroup(WorkerGroup):
         *,
         auto_padding: bool | None = None,
         uneven: Uneven = "spread",
+        locality: Locality = "off",
         worker_env: Mapping[str, str] | None = None,
         start_timeout_s: float = 300.0,
         master_addr: str | None = None,
@@ -86,7 +88,7 @@ class RayWorkerGroup(WorkerGroup):
         profile_steps: Sized | None = None,
         worker_nsight_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(auto_padding=auto_padding, uneven=uneven)
+        super().__init__(auto_padding=auto_padding, uneven=uneven, locality=locality)
         self.ray_cls_with_init = ray_cls_with_init
         self._name_prefix = name_prefix
         timeout_s = start_timeout_s if ray_wait_register_center_timeout is None else ray_wait_register_center_timeout

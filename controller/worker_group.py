@@ -15,6 +15,7 @@ from transferqueue.controller.describe.tracing import Tracing
 from transferqueue.controller.errors import WorkerGroupDeadError
 from transferqueue.controller.group_method import GroupMethod
 from transferqueue.controller.joined_rank import JoinedRank
+from transferqueue.controller.local_rows import Locality, checked_locality
 from transferqueue.controller.megatron_info import MegatronInfo
 from transferqueue.controller.rank_facts import RankFacts
 from transferqueue.controller.rank_set import RankSet
@@ -45,6 +46,10 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
             `register` says otherwise. None: as `DataProtoConfig.auto_padding` says at the call.
         uneven: rows that do not divide by the shards: "spread" makes shards whose sizes differ by at most one, "error"
             refuses the call, unless `register` says otherwise.
+        locality: whether methods that split rows of metadata send them to ranks on the nodes that keep them, where that
+            leaves shards as large as they are: "rows" chooses the rows of each shard, "shards" only which rank gets
+            which shard, so that what is balanced about shards, such as tokens, stays so. The result is in the order of
+            the batch. One look at each home of the rows more a call; calls that do not wait are not concerned.
     """
 
     _ranks: RankSet
@@ -54,8 +59,11 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
     _owns: bool
     _closed: bool
 
-    def __init__(self, *, auto_padding: bool | None = None, uneven: Uneven = "spread") -> None:
+    def __init__(
+        self, *, auto_padding: bool | None = None, uneven: Uneven = "spread", locality: Locality = "off"
+    ) -> None:
         self.auto_padding = auto_padding
+        self.locality: Locality = checked_locality(locality)
         self.uneven: Uneven = checked_uneven(uneven)
         self._dispatch_info: dict[str, list[int]] = {}
         self._collect_info: dict[str, list[bool]] = {}
@@ -93,7 +101,7 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
             positions: which ranks of this group, in this order; None: all.
         """
         group = object.__new__(type(self))
-        WorkerGroup.__init__(group, auto_padding=self.auto_padding, uneven=self.uneven)
+        WorkerGroup.__init__(group, auto_padding=self.auto_padding, uneven=self.uneven, locality=self.locality)
         group._show(
             self._ranks,
             user_class or self._user_class,
@@ -122,6 +130,11 @@ class WorkerGroup(Describing, Tracing, RoleGroups, MegatronInfo, ABC):
     def world_size(self) -> int:
         """Number of ranks."""
         return len(self._positions)
+
+    @property
+    def node_ids(self) -> list[str]:
+        """The id of each rank's node in the cluster, in rank order; empty for ranks of this process."""
+        return [facts.node_id for facts in self._facts(self._positions)]
 
     @property
     def is_dead(self) -> bool:

@@ -83,10 +83,19 @@ if TYPE_CHECKING:
         async_nack as async_nack,
     )
     from transferqueue.calls import (
+        async_place_partition as async_place_partition,
+    )
+    from transferqueue.calls import (
+        async_prefetch as async_prefetch,
+    )
+    from transferqueue.calls import (
         async_put as async_put,
     )
     from transferqueue.calls import (
         async_reset_consumption as async_reset_consumption,
+    )
+    from transferqueue.calls import (
+        async_row_nodes as async_row_nodes,
     )
     from transferqueue.calls import (
         async_save_checkpoint as async_save_checkpoint,
@@ -164,10 +173,19 @@ if TYPE_CHECKING:
         nack as nack,
     )
     from transferqueue.calls import (
+        place_partition as place_partition,
+    )
+    from transferqueue.calls import (
+        prefetch as prefetch,
+    )
+    from transferqueue.calls import (
         put as put,
     )
     from transferqueue.calls import (
         reset_consumption as reset_consumption,
+    )
+    from transferqueue.calls import (
+        row_nodes as row_nodes,
     )
     from transferqueue.calls import (
         save_checkpoint as save_checkpoint,
@@ -374,16 +392,17 @@ _MODULE_OF = {
         "transferqueue.allocation": "Allocation",
         "transferqueue.session_stats": "Stats",
         "transferqueue.calls": (
-            "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status async_claim "
-            "async_clear_partition async_clear_samples async_coalesce async_extend async_get_as "
+            "ack alloc async_ack async_alloc async_check_consumption_status async_check_production_status "
+            "async_claim async_clear_partition async_clear_samples async_coalesce async_extend async_get_as "
             "async_get_consumption_status async_get_data async_get_limits async_get_meta async_get_partition_list "
             "async_get_production_status async_kv_retrieve_keys async_kv_retrieve_meta async_load_checkpoint "
-            "async_nack async_put async_reset_consumption async_save_checkpoint async_set_custom_meta "
-            "async_set_limits async_set_weight_version async_stats async_trim async_wait check_consumption_status "
-            "check_production_status claim clear_partition clear_samples coalesce extend get_as "
-            "get_consumption_status get_data get_limits get_meta get_partition_list get_production_status "
-            "kv_retrieve_keys kv_retrieve_meta load_checkpoint nack put reset_consumption save_checkpoint "
-            "set_custom_meta set_limits set_weight_version stats trim wait"
+            "async_nack async_place_partition async_prefetch async_put async_reset_consumption async_row_nodes "
+            "async_save_checkpoint async_set_custom_meta async_set_limits async_set_weight_version async_stats "
+            "async_trim async_wait check_consumption_status check_production_status claim clear_partition "
+            "clear_samples coalesce extend get_as get_consumption_status get_data get_limits get_meta "
+            "get_partition_list get_production_status kv_retrieve_keys kv_retrieve_meta load_checkpoint nack "
+            "place_partition prefetch put reset_consumption row_nodes save_checkpoint set_custom_meta set_limits "
+            "set_weight_version stats trim wait"
         ),
         "transferqueue.claims": "Claim",
         "transferqueue.client": "TransferQueueClient",

@@ -51,7 +51,7 @@ class Node:
 
     def start_agent(self) -> None:
         """What an agent knows is only what its store does."""
-        self.home = HomeService(self.attachment, self.config, self.service, self.link, self.client.prefetch)
+        self.home = HomeService(self.attachment, self.config, self.service, self.link, self.client._bring_here)
         self.handlers = self.home.handlers()
 
     def new_client(self, cluster: OneProcess) -> ClusterClient:

@@ -8,6 +8,8 @@ import time
 from typing import Any
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 from tests.nodes.batches import batch, payload_rows, same
 from tests.nodes.one_process import OneProcess, in_threads
@@ -252,3 +254,44 @@ def test_prefetched_to_another_node(cluster: OneProcess, p: str) -> None:
     assert cluster.at[0].client.prefetch(meta, node=2) > 0
     assert cluster.at[2].client.get_data_with_report(meta)[1].bytes_pulled == 0
     assert cluster.at[0].client.prefetch(meta, node=1) == 0
+
+
+def test_coalesced_on_another_node(cluster: OneProcess, p: str) -> None:
+    at = [node.client for node in cluster.at]
+    rows = [TensorDict({"x": torch.arange(4 * n, 4 * n + 4)[:, None].repeat(1, 4096)}, [4]) for n in range(3)]
+    metas = [client.put(rows[number], partition_id=p) for number, client in enumerate(at)]
+    meta = metas[0].concat(metas).select_samples([11, 0, 5, 1, 8, 4])
+    at[2].prefetch(metas[0].select_samples([1]))  # part of it is there, in another block
+    assert at[0].coalesce(meta, node=2) is meta
+    before = cluster.pulled_nbytes
+    data, report = at[2].get_data_with_report(meta, fields=["x"])
+    assert report.bytes_pulled == cluster.pulled_nbytes - before == 0
+    assert report.bytes_copied == 0  # they lie as they are asked for
+    assert data["x"][:, 0].tolist() == [11, 0, 5, 1, 8, 4]
+    assert at[2].coalesce(meta, "x", node=2) is meta
+    for call in (at[0].coalesce, at[0].prefetch):
+        with pytest.raises(ValueError, match="no node 7"):
+            call(meta, node=7)
+
+
+def test_which_node_keeps_which_row(cluster: OneProcess, p: str) -> None:
+    at = [node.client for node in cluster.at]
+    metas = [client.put(batch(2, 2 * number).select("x"), partition_id=p) for number, client in enumerate(at)]
+    q = f"{p}-q"
+    at[1].place_partition(q)
+    of_q = at[0].put(batch(1).select("x"), partition_id=q)
+    meta = metas[0].concat([metas[2], of_q, metas[0], metas[1]])
+    for number, client in enumerate(at):
+        before = len(cluster.calls)
+        assert client.row_nodes(meta, "x").tolist() == [2, 2, 0, 0, 0, 1, 1]
+        homes = [ordinal for ordinal, method in cluster.calls[before:] if method == "rows.nodes"]
+        assert sorted(homes) == [home for home in (0, 1) if home != number]  # one round trip a home
+        assert client.node_ordinals() == {"0": 0, "1": 1, "2": 2}
+    # Of fields on several nodes, the node that has most of them.
+    at[1].put(batch(2).select("x").rename_key_("x", "y"), metadata=metas[2])
+    at[1].put(batch(2).select("x").rename_key_("x", "z"), metadata=metas[2])
+    assert at[0].row_nodes(metas[2], ["x", "y"]).tolist() == [1, 1]
+    assert at[0].row_nodes(metas[2], ["x", "y", "z"]).tolist() == [1, 1]
+    assert at[0].row_nodes(metas[2], ["x"]).tolist() == [2, 2]
+    assert at[0].row_nodes(metas[2], ["none"]).tolist() == [-1, -1]
+    at[0].clear_partition(q)

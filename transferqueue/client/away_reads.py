@@ -261,10 +261,10 @@ class Tries:
 
 
 @contextlib.contextmanager
-def released(held: Any) -> Iterator[None]:
+def released(held: Any) -> Iterator[Any]:
     """Drops the leases at the end; views have their own."""
     try:
-        yield
+        yield held
     finally:
         held.release()
 

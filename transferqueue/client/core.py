@@ -176,6 +176,12 @@ def check_partition(partition: Any) -> str:
     return partition
 
 
+def check_only_node(node: int | None) -> None:
+    """Raises ValueError for the ordinal of a node that a session of one machine has not got."""
+    if node not in (None, 0):
+        raise ValueError(f"there is no node {node!r}: this session is on one machine, whose number is 0")
+
+
 def check_names(names: Any, what: str) -> list[str]:
     """Field names from a str or a sequence of them.
 

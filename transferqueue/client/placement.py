@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from transferqueue.aio import asynchronous
-from transferqueue.client.core import by_partition, check_batch_meta, check_names, check_partition
+from transferqueue.client.core import by_partition, check_batch_meta, check_names, check_only_node, check_partition
 from transferqueue.client.typed_reads import TypedReadCalls
 from transferqueue.metadata import BatchMeta
 from transferqueue.waiting import Steps, blocking, deadline
@@ -29,7 +32,7 @@ class PlacementCalls(TypedReadCalls):
         """
         self._open()
         check_partition(partition_id)
-        _check_node(node)
+        check_only_node(node)
         return 0
 
     @blocking
@@ -58,7 +61,7 @@ class PlacementCalls(TypedReadCalls):
             as `get_data`. ValueError: there is no such node.
         """
         self._open()
-        _check_node(node)
+        check_only_node(node)
         self._check_session(check_batch_meta(metadata, "prefetch"))
         names = metadata.field_names if fields is None else check_names(fields, "fields")
         until_s = None if timeout is None else deadline(timeout)
@@ -71,10 +74,30 @@ class PlacementCalls(TypedReadCalls):
             resolved.release()
         return 0
 
+    def row_nodes(self, metadata: BatchMeta, fields: str | Sequence[str] | None = None) -> npt.NDArray[np.int64]:
+        """Which node keeps each row: the one that put it, whether or not others have copies. One round trip for all
+        rows that have one home. For a controller that has the choice where rows are read; `node_ordinals` says which
+        node is which.
+
+        Args:
+            metadata: rows.
+            fields: which are meant; default: those that the metadata names. Of a row whose fields are on several nodes
+                it is the node that has most of them, of these the one with the lowest ordinal.
+
+        Returns:
+            int64 [rows], ordinals; -1 of rows that have none of the fields, or are gone.
+        """
+        self._open()
+        self._check_session(check_batch_meta(metadata, "row_nodes"))
+        return np.zeros(metadata.size, dtype=np.int64)
+
+    def node_ordinals(self) -> dict[str, int]:
+        """Id of each node that is here (Ray's; without Ray the name of the machine) -> its ordinal. Empty in a session
+        of one machine."""
+        self._open()
+        return {}
+
+    async_row_nodes = asynchronous(row_nodes)
+    async_node_ordinals = asynchronous(node_ordinals)
     async_place_partition = asynchronous(place_partition)
     async_prefetch = asynchronous(prefetch)
-
-
-def _check_node(node: int | None) -> None:
-    if node not in (None, 0):
-        raise ValueError(f"there is no node {node!r}: this session is on one machine, whose number is 0")

@@ -141,6 +141,7 @@ class RoutedCalls(NodeClient):
             rest["fields"] = metadata.field_names
             if not rest["fields"]:
                 return metadata
+        node = rest.pop("node", None)
         here: list[BatchMeta] = []
         elsewhere: list[tuple[str, int, BatchMeta]] = []
         for piece in metadata.chunk_by_partition() if metadata.size else []:
@@ -157,13 +158,19 @@ class RoutedCalls(NodeClient):
             sent.extra_info = {}
             args = {"name": name, "partition": partition, "arguments": _plain({what: sent, **rest})}
             yield from self._at_home(partition, home, "home.call", args, self.link.until(None))
-            if name == "coalesce":
+            if name == "coalesce" and node is None:
                 yield from self._coalesced_here(
                     partition, home, as_indexes(piece.index_array), check_names(rest["fields"], "fields")
                 )
+        if name == "coalesce" and node is not None:
+            # At the homes they stand in order now: so they come, and what was there is moved together.
+            yield from self._gathered(metadata, check_names(rest["fields"], "fields"), node, rest.get("timeout"))
         return metadata if name == "coalesce" else None
 
     def _coalesced_here(self, partition: str, home: int, indexes: Indexes, names: list[str]) -> Steps[None]:
+        raise NotImplementedError  # see `PrefetchCalls`
+
+    def _gathered(self, metadata: BatchMeta, names: list[str], node: int, timeout: float | None) -> Steps[int]:
         raise NotImplementedError  # see `PrefetchCalls`
 
     def _by_claim(self, name: str, arguments: dict[str, Any], local: Callable[..., Steps[Any]]) -> Steps[Any]:

@@ -19,7 +19,7 @@ from transferqueue.node_service.home_calls import HomeCalls, names_of
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.located import Located
 from transferqueue.nodes.names import Names
-from transferqueue.nodes.naming import BlockNames, groups_of
+from transferqueue.nodes.naming import BlockNames, groups_of, nodes_of
 from transferqueue.nodes.published import Published
 from transferqueue.nodes.rpc_server import Call
 from transferqueue.nodes.stubs import StubPlan
@@ -126,6 +126,15 @@ class HomeRowCalls(HomeCalls):
         return self._store.production(self._at_home(call), list(call.args["fields"]), as_indexes(call.args["indexes"]))[
             2
         ]
+
+    def _nodes(self, call: Call) -> Any:
+        """int64 [rows]: the node that has most of each row's fields; -1: it has none of them."""
+        partition, indexes = self._at_home(call), as_indexes(call.args["indexes"])
+        resolved = self._store.resolve(partition, indexes=indexes, fields=list(call.args["fields"]))
+        try:
+            return nodes_of(resolved, self._link.ordinal)
+        finally:
+            resolved.release()
 
     def _tags(self, call: Call) -> Any:
         return self.client._tags_of(self._at_home(call), as_indexes(call.args["indexes"]))

@@ -41,7 +41,7 @@ class HomeService(HomeRowCalls):
     Args:
         attachment, config, service: of the node-session.
         link: of the agent.
-        prefetch: `ClusterClient.prefetch` of a client of the node; None: it brings nothing here for others.
+        prefetch: `ClusterClient._bring_here` of a client of the node; None: it brings nothing here for others.
 
     Attributes:
         client: of the node's own store.
@@ -88,6 +88,7 @@ class HomeService(HomeRowCalls):
             "rows.merge_tags": self._merge_tags,
             "rows.progress": self._progress,
             "rows.status": self._status,
+            "rows.nodes": self._nodes,
             "rows.tags": self._tags,
             "payload.alive": self._alive,
             "payload.release": self._release,
@@ -173,7 +174,8 @@ class HomeService(HomeRowCalls):
 
     def _prefetch_here(self, call: Call) -> int:
         assert self._prefetch is not None  # narrowing: else there is no such handler
-        return self._prefetch(call.args["metadata"], list(call.args["fields"]), timeout=call.args["timeout"])
+        args = call.args
+        return self._prefetch(args["metadata"], list(args["fields"]), args["timeout"], bool(args["together"]))
 
     def _release(self, call: Call) -> None:
         self.upkeep.discards.discard(names_of(call))

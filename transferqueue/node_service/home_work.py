@@ -28,7 +28,7 @@ class HomeWork:
 
         link, nothing = link_of(read), _NothingToKeep()
         self._client = ClusterClient(attachment, config, nothing, link, sources_of(link, read()))
-        self._home = HomeService(attachment, config, nothing, link, self._client.prefetch)
+        self._home = HomeService(attachment, config, nothing, link, self._client._bring_here)
         self._streams = PayloadStreams(attachment.store)
 
     def handlers(self) -> Mapping[str, Handler]:

@@ -11,7 +11,7 @@ from transferqueue._native import DENSE
 from transferqueue.codec.stub_schema import is_stub, read_stub
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import Names
+from transferqueue.nodes.names import Names, ordinals_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved
@@ -48,6 +48,51 @@ def groups_of(resolved: Resolved, fields: Sequence[str], block_names: BlockNames
             found[key] = group
         group.fields.append(name)
     return list({id(group): group for group in found.values()}.values())
+
+
+def nodes_of(resolved: Resolved, ordinal: int) -> Names:
+    """int64 [rows]: the node that has most of the resolved fields of each row, of several the lowest; -1: it has none.
+    Reads stubs, hence while they are leased.
+
+    Args:
+        ordinal: of this node, which has what lies here as such.
+    """
+    rows = resolved.n_rows
+    counts: dict[int, Names] = {}
+    seen: dict[tuple[int, tuple[int, ...]], Names] = {}
+    for number in range(len(resolved.fields)):
+        pieces = resolved.pieces(number)
+        places, _ = _places(resolved, number, list(dict.fromkeys(pieces[:, 2].tolist())))
+        key = (resolved.piece_list_id(number), tuple(places.values()))
+        found = seen.get(key)
+        if found is None:
+            found = seen[key] = _nodes(resolved, number, pieces, places, ordinal)
+        for node in np.unique(found[found >= 0]).tolist():
+            counts.setdefault(node, np.zeros(rows, dtype=np.int64))
+            counts[node] += found == node
+    if not counts:
+        return np.full(rows, -1, dtype=np.int64)
+    nodes = np.array(sorted(counts), dtype=np.int64)
+    table = np.stack([counts[node] for node in nodes.tolist()])
+    return np.where(table.any(axis=0), nodes[table.argmax(axis=0)], -1)
+
+
+def _nodes(resolved: Resolved, number: int, pieces: Names, places: dict[int, int], ordinal: int) -> Names:
+    """Of each row the node that has one field; -1: the row lacks it."""
+    found = np.full(resolved.n_rows, -1, dtype=np.int64)
+    for first, count, block, _ in pieces.tolist():
+        if places[block] < 0:
+            found[first : first + count] = ordinal
+    stubs = [piece for piece in pieces if places[int(piece[2])] >= 0]
+    if stubs:
+        held = np.ascontiguousarray(np.stack(stubs))
+        names = np.empty(int(held[:, 1].sum()), dtype=np.int64)
+        _read_names(resolved, number, held, names)
+        at = 0
+        for first, count, _, _ in held.tolist():
+            found[first : first + count] = ordinals_of(names[at : at + count])
+            at += count
+    return found
 
 
 def _same(left: Group, right: Group) -> bool:
