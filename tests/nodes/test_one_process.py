@@ -16,6 +16,7 @@ from tests.nodes.one_process import OneProcess, in_threads
 from transferqueue import errors
 from transferqueue.metadata import BatchMeta
 from transferqueue.nodes.names import ordinal_of
+from transferqueue.nodes.transport.protocol import PayloadRequest
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -277,3 +278,47 @@ def test_pickled_rows_of_another_node_are_refused_unless_allowed(cluster: OnePro
     for ordinal in (0, 2):
         with pytest.raises(errors.PickleNotAllowedError):
             list(cluster.at[ordinal].client.get_data(meta)["o"])
+
+
+def test_the_rest_of_a_block_comes_with_most_of_it_when_that_is_scattered(cluster: OneProcess, p: str) -> None:
+    at = [node.client for node in cluster.at]
+    row_nbytes = 8 * 5
+    for producer in (1, 0):  # payload away from the home, and at it
+        meta = at[producer].put(
+            TensorDict({"x": torch.arange(32)[:, None].repeat(1, 5), "y": torch.arange(32.0)}, [32]), partition_id=p
+        )
+        at[0].clear_samples(meta.select_samples([3]))
+        scattered = [row for row in range(31, -1, -1) if row % 5 and row != 3]
+        before = cluster.pulled_nbytes
+        found = at[2].get_data(meta.select_samples(scattered), fields=["x"])["x"]
+        assert found[:, 0].tolist() == scattered
+        assert cluster.pulled_nbytes - before == 31 * row_nbytes  # all but the one that is gone
+        rest = [row for row in range(32) if row % 5 == 0]
+        before = cluster.pulled_nbytes
+        assert at[2].get_data(meta.select_samples(rest), fields=["x"])["x"][:, 0].tolist() == rest
+        assert cluster.pulled_nbytes == before
+        # A range is no more than its rows, and so is what is less than most.
+        for few, nbytes in ((list(range(4, 31)), 27 * 4), (list(range(0, 32, 2)), 2 * 4)):
+            before = cluster.pulled_nbytes
+            assert at[2].get_data(meta.select_samples(few), fields=["y"])["y"].tolist() == few
+            assert cluster.pulled_nbytes - before == nbytes
+
+
+def test_what_may_come_with_rows_is_no_condition_of_reading_them(cluster: OneProcess, p: str) -> None:
+    at = [node.client for node in cluster.at]
+    meta = at[1].put(TensorDict({"x": torch.arange(32)}, [32]), partition_id=p)
+    scattered = [row for row in range(32) if row % 5]
+    seen: list[int] = []
+
+    def clear_the_rest(request: PayloadRequest) -> None:
+        seen.append(len(request.rows))
+        if len(seen) == 1:
+            at[0].clear_samples(meta.select_samples([row for row in range(32) if row % 5 == 0]))
+            cluster.at[0].home.upkeep.release()
+
+    cluster.before_pull = clear_the_rest
+    try:
+        assert at[2].get_data(meta.select_samples(scattered), fields=["x"])["x"].tolist() == scattered
+    finally:
+        cluster.before_pull = lambda request: None
+    assert seen == [32, 25]

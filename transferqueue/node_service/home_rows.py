@@ -16,6 +16,7 @@ from transferqueue.client.node_client import NodeClient
 from transferqueue.codec import STORED
 from transferqueue.errors import TransferQueueError
 from transferqueue.node_service.home_calls import HomeCalls, names_of
+from transferqueue.nodes.companions import add_companions
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.located import Located
 from transferqueue.nodes.names import Names
@@ -112,6 +113,7 @@ class HomeRowCalls(HomeCalls):
         assert resolved is not None  # narrowing: it raised
         try:
             groups = groups_of(resolved, names, self._name_block)
+            add_companions(store, partition, resolved, groups, self._name_block)
         finally:
             resolved.release()
         return Located(partition, self._link.ordinal, np.array(resolved.indexes), list(names), groups)

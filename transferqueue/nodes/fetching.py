@@ -16,13 +16,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from transferqueue.errors import DataLostError, name_some
+from transferqueue.errors import DataLostError, StorageFullError, name_some
 from transferqueue.nodes.described import Described, Positions, Request, alike
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.located import Group
@@ -142,7 +142,7 @@ class Fetcher:
                         return fetched
                     fetched.release()
                     for want in wanted:
-                        fetched.pulled_nbytes += self._pull(partition, home, indexes, want, until_s)
+                        fetched.pulled_nbytes += self._pull_all(partition, home, indexes, want, until_s)
         except _HereError:
             return fetched
         except BaseException:
@@ -177,6 +177,23 @@ class Fetcher:
             if not resolved.complete:
                 wanted.extend(_missing(group, resolved))
         return wanted
+
+    def _pull_all(self, partition: str, home: int, indexes: Positions, want: Wanted, until_s: float | None) -> int:
+        """What is wanted, and what comes with it unless it is here: behind it, so that what is wanted lies as ever."""
+        group = want.group
+        missing = np.flatnonzero(~self._payload.have(group.more_names))
+        if not len(missing):
+            return self._pull(partition, home, indexes, want, until_s)
+        joined = replace(
+            group,
+            names=np.concatenate([group.names, group.more_names]),
+            home_blocks=np.concatenate([group.home_blocks, group.more_blocks]),
+        )
+        more = Wanted(joined, want.fields, np.concatenate([want.rows, len(group.names) + missing]))
+        try:
+            return self._pull(partition, home, np.concatenate([indexes, group.more_indexes]), more, until_s)
+        except (DataLostError, GoneError, StorageFullError):
+            return self._pull(partition, home, indexes, want, until_s)  # nobody asked for the others
 
     def _pull(self, partition: str, home: int, indexes: Positions, want: Wanted, until_s: float | None) -> int:
         requests = _requests(partition, home, indexes, want)

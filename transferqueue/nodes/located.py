@@ -24,12 +24,17 @@ class Group:
         copies: ordinals of nodes that keep the payload besides those that the names say.
         home_blocks: int64 [rows], for rows that lie at the partition's home as such: the id of the block they lie in,
             else -1. Empty: none does.
+        more_names, more_indexes, more_blocks: int64 each, names, indexes and, if any lie at the home, blocks of rows
+            that were not asked for and may come with those that were: see `companions`.
     """
 
     fields: list[str]
     names: Names
     copies: list[int] = field(default_factory=list)
     home_blocks: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    more_names: Names = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    more_indexes: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    more_blocks: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @carried
@@ -65,3 +70,7 @@ class Located:
             sizes = (len(group.names), len(group.home_blocks) or count)
             if sizes != (count, count) or (count and int(group.names.min()) < 0):
                 raise ValueError("located rows without names")
+            more = len(group.more_names)
+            blocks = more if len(group.home_blocks) else 0
+            if (len(group.more_indexes), len(group.more_blocks)) != (more, blocks):
+                raise ValueError("rows that come with others, without names")
