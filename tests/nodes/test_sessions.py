@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,8 @@ def _gets(pipe: Connection, part: str, p: str, q: str, checkpoints: str) -> None
     streamed = [number for rows, _ in stream for number in rows["x"].tolist()]
     stats = tq.stats(q)
     pipe.send((tq.get_data(meta)["x"].tolist(), keyed["x"].tolist(), tq.kv_list(p), streamed, stats.rows["total"]))
+    client: Any = session.client
+    pipe.send((client._store.counts(), len(client._fetcher._sources._transport._idle)))
     with pytest.raises(NotImplementedError, match=session.name):
         session.client.save_controller_checkpoint("/nowhere")
     tq.save_checkpoint(f"{checkpoints}/{p}", metadata=p)
@@ -72,6 +75,9 @@ def test_what_one_node_puts_another_gets(nursery: Nursery, nodes: Nodes, tmp_pat
         assert keyed == [[1.0] * 3] * 2
         assert listed == {p: {"a": {"n": 1}, "b": {"n": 2}}}
         assert total == 6
+        counts, connections = gets.receive()
+        assert counts["pulled_bytes"] >= 6 * 8 + 2 * 3 * 4
+        assert connections == 1, "rows come over a port of their own"
         assert gets.receive() == p
         assert gets.receive() == (rows, listed)
         assert gets.wait() == 0

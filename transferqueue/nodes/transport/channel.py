@@ -34,7 +34,6 @@ _VERDICT = struct.Struct("B32s")
 _WELCOME, _REFUSED, _ANOTHER = 1, 2, 3
 _MOST_BUFFERS = 256
 _LEAST_WAIT_S = 0.01
-_FOR_EVER_S = 1e8
 # A connection that rests is known to be dead within a minute, and the next request goes over another at once.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 # What is between two near ends is to fit into the processors' caches, as it is copied in and out: larger buffers, which
@@ -77,9 +76,9 @@ class Channel:
         self._until_s = until_s
         self._look_at_time()
 
-    def wait_for(self, stall_s: float | None) -> None:
-        """From now on that long without a byte ends it; None: never."""
-        self._stall_s = _FOR_EVER_S if stall_s is None else stall_s
+    def wait_for(self, stall_s: float) -> None:
+        """From now on that long without a byte ends it."""
+        self._stall_s = stall_s
         self._look_at_time()
 
     def send(self, header: bytes, data: Any = None) -> None:

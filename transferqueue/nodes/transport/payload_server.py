@@ -24,8 +24,10 @@ WHERE = "payload.where"
 _PROOF_S = 5.0
 # Receivers that take nothing for so long are gone or stopped, and hold leases: they begin again.
 _STALL_S = 30.0
+# Each process of each node that reads here keeps a connection or two for a while.
+_IDLE_S = 60.0
 _MOST_UNPROVEN = 64
-_MOST = 1024
+_MOST = 4096
 
 
 class PayloadServer:
@@ -132,7 +134,7 @@ class PayloadServer:
                 with self._guard:
                     self._unproven -= 1
             while known and not self._closed.is_set():
-                channel.wait_for(None)
+                channel.wait_for(_IDLE_S)
                 request, nbytes = channel.receive()
                 if nbytes:
                     return  # requests have no bytes behind them

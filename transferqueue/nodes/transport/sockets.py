@@ -29,6 +29,8 @@ _log = get_logger("nodes")
 _LEAST_PART_NBYTES = 4 << 20
 _CONNECT_S = 3.0
 _ASK_S = 5.0
+# The other end closes what rests for a minute.
+_RESTS_S = 45.0
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
 # A port that the agent says it serves and that so many connections did not reach is behind a firewall.
 _MISSED = 3
@@ -77,7 +79,7 @@ class SocketTransport:
         self._guard = threading.Lock()
         self._ports: dict[tuple[str, int], PayloadPort] = {}
         self._by_flight_until_s: dict[tuple[str, int], float] = {}
-        self._idle: dict[tuple[str, int, bytes], list[Channel]] = {}
+        self._idle: dict[tuple[str, int, bytes], list[tuple[float, Channel]]] = {}
 
     def describe(self, source: NodePlace, what: PayloadRequest, *, until_s: float | None = None) -> PayloadDescription:
         request = request_to_describe(what.to_parts())
@@ -136,7 +138,7 @@ class SocketTransport:
 
     def close(self) -> None:
         with self._guard:
-            idle = [channel for several in self._idle.values() for channel in several]
+            idle = [channel for several in self._idle.values() for _, channel in several]
             self._idle = {}
         for channel in idle:
             channel.close()
@@ -242,10 +244,12 @@ class SocketTransport:
         key = (place.host, port.port, port.instance)
         with self._guard:
             idle = self._idle.get(key)
-            if idle:
-                channel = idle.pop()
+            resting_s, channel = idle.pop() if idle else (0.0, None)
+        if channel is not None:
+            if time.monotonic() - resting_s < _RESTS_S:
                 channel.limit(limit_s)
                 return channel
+            channel.close()
         wait_s = max(min(limit_s - time.monotonic(), _CONNECT_S), 0.01)
         try:
             sock = socket.create_connection((place.host, port.port), wait_s)
@@ -254,7 +258,12 @@ class SocketTransport:
         try:
             channel = Channel(sock, min(_CONNECT_S, self.stall_s))
             channel.limit(limit_s)
-            channel.prove(self._token, port.instance)
+            try:
+                channel.prove(self._token, port.instance)
+            except AttemptError as error:
+                if error.kind == UNAVAILABLE:  # the server has as many as it takes
+                    raise _NotReachedError(UNAVAILABLE, str(error)) from error
+                raise
             channel.wait_for(self.stall_s)
             return channel
         except BaseException:
@@ -267,7 +276,7 @@ class SocketTransport:
         with self._guard:
             idle = self._idle.setdefault(key, [])
             if len(idle) < 2 * self._streams:
-                idle.append(channel)
+                idle.append((time.monotonic(), channel))
                 return
         channel.close()
 

@@ -7,13 +7,14 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.support.sessions import wait_for
 from tests.unit.native.native_session import new_session, put
-from tests.unit.transferqueue.nodes.serving import HOST, TOKEN
+from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, serving
 from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, room_for, server_of, sockets
 from transferqueue._native import Store
 from transferqueue.errors import NodeAccessError
@@ -133,6 +134,27 @@ def test_who_shows_nothing_is_closed_on(server: PayloadServer, monkeypatch: pyte
         each.close()
     wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connections")
     proven(server).close()
+
+
+def test_connections_that_rest_are_closed_and_made_again(
+    store: Store, what: PayloadRequest, server: PayloadServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._IDLE_S", 0.1)
+    with sockets(server) as transport:
+        transport.pull(PLACE, what, room_for(store, what))
+        wait_for(lambda: not server._channels, 5.0, "the end of the connection that rests")
+        assert transport.pull(PLACE, what, room_for(store, what)).streams == 2, "the first was closed already"
+        monkeypatch.setattr("transferqueue.nodes.transport.sockets._RESTS_S", 0.0)
+        assert transport.pull(PLACE, what, room_for(store, what)).streams == 1
+
+
+def test_where_no_more_connections_are_taken_flight_serves(
+    store: Store, what: PayloadRequest, server: PayloadServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._MOST", 0)
+    with serving(streams=PayloadStreams(store)) as agent, sockets(server) as transport:
+        place = replace(PLACE, port=agent.port)
+        assert transport.pull(place, what, room_for(store, what)).nbytes == ROWS * ROW_NBYTES
 
 
 def test_a_frame_without_end_is_none() -> None:
