@@ -57,8 +57,7 @@ class Reservation:
         """It lies in the spill file: `copy_in` writes to it, nothing else does."""
     def copy_in(self, writes: Sequence[tuple[int, int, int]]) -> None:
         """(offset in the extent, source address, nbytes) each; parallel where it pays; no GIL."""
-    def writable(self, offset: int, nbytes: int) -> Any:
-        """DLPack capsule (uint8, 1-D) on the process's shared mapping, for strided copies. Must not escape."""
+    def writable(self, offset: int, nbytes: int) -> Any: ...  # DLPack capsule (uint8, 1-D) on the shared mapping
     def map_for_producer(self) -> None:
         """Gives the extent a shared writable mapping of its own, whose tensors may outlive commit or abort."""
     def producer_tensor(self, offset: int, nbytes: int) -> Any:
@@ -69,18 +68,14 @@ class Reservation:
     def abandon(self) -> None:
         """Gives the space back now, or when the last producer tensor dies."""
 
-class TensorPlan:
-    """The tensors over a block, described once for all allocations of one kind."""
-
+class TensorPlan:  # the tensors over a block, described once for all allocations of one kind
     columns: list[tuple[str, int, int, tuple[int, ...], int]]
     def __init__(
         self, adopt: Callable[[Any], Any], columns: Sequence[tuple[str, int, int, tuple[int, ...], int]]
     ) -> None:
         """Columns: name, DLPack type code, bits, shape, offset in the block. `adopt(capsule)` returns a tensor."""
 
-class ColumnTypes:
-    """How fields are read whole, by the bytes of their schema; asked of `describe` once per schema."""
-
+class ColumnTypes:  # how fields are read whole, by the bytes of their schema; `describe` is asked once per schema
     def __init__(self, describe: Callable[[bytes], Any], adopt: Callable[[Any], Any]) -> None:
         """`describe(schema)` returns None (the codec reads such fields) or (COLUMN_* kind, DLPack type code, bits,
         shape of a dense row or of one step of the ragged dimension, whether that is a row's first, whether a dense
@@ -280,7 +275,8 @@ class Store:
         create_rows: of `indexes`, those that do not exist are made with exactly that index; also without a reservation
         (bare rows). ValueError for an index that the session is yet to give out itself: from the next one up to
         first_row + 2**49. The rest of [first_row, first_row + 2**50) and what lies outside of it is never given out. A
-        row that was cleared and is made again is the sample that it was: marks and claims of tasks on it stand."""
+        row that was cleared and is made again is the sample that it was: marks and claims of tasks on it stand. With
+        `keys`, one a row, all rows and keys must be new."""
     def reserve_headroom(self, nbytes: int) -> Reservation:
         """Of the room that only moves may take, so that a full store can be compacted. StorageFullError."""
     def reserve_spilled(self, nbytes: int) -> Reservation:
@@ -351,6 +347,10 @@ class Store:
     def task_reset(self, partition: str, task: str | None) -> None: ...
     def lock_task(self, partition: str, task: str, timeout_s: float) -> Any:
         """Context manager: the robust lock of that (partition, task), for a sampler that lost four races."""
+    def mark_rows(self, partition: str, task: str, rows: Indexes, sampler_state: bytes | None) -> None:
+        """Of a copy: consumed, whatever they are, and the sampler's state (None: as it is). A numbered request, too."""
+    def rename_partition(self, partition: str, to: str, next_claim: int) -> bool:
+        """Nothing else is called so from then on; claims get `next_claim` or more. False: no such partition."""
 
     # requests that may be asked for again: each of them is done once
     def request(self, request_id: bytes, reply: bytes = b"") -> Any:

@@ -27,9 +27,15 @@ inline RowSelector existing_rows(const std::optional<IndexesArgument>& indexes, 
   return rows;
 }
 
-// As above, or `count` new rows.
+// As above, or `count` new rows, or rows of given indexes and keys that are made.
 inline RowSelector rows_to_put(std::int64_t count, const std::optional<IndexesArgument>& indexes,
-                               const std::optional<Strings>& keys, const char* call) {
+                               const std::optional<Strings>& keys, const char* call,
+                               bool create_rows = false) {
+  if (indexes && keys && create_rows) {
+    RowSelector rows = existing_rows(indexes, std::nullopt, call);
+    rows.keys = to_strings(*keys, "keys");
+    return rows;
+  }
   if (indexes || keys) return existing_rows(indexes, keys, call);
   if (count < 0) throw Error(ErrorCode::invalid, std::string(call) + ": count is " + std::to_string(count));
   RowSelector rows;

@@ -49,7 +49,7 @@ PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
                       bool exclusive_keys, bool create_rows, std::optional<double> lock_timeout_s) {
   PublishRequest request;
   request.partition = to_utf8(partition, "partition");
-  request.rows = rows_to_put(count, indexes, keys, "publish");
+  request.rows = rows_to_put(count, indexes, keys, "publish", create_rows);
   request.fields = fields;
   request.tags = to_byte_strings(tags, "tags");
   request.exclusive_keys = exclusive_keys;

@@ -110,6 +110,21 @@ void task_reset(Store& self, const nb::str& partition, const std::optional<nb::s
   changing(std::nullopt, [&] { self.task_reset(name, task_name); });
 }
 
+void mark_rows(Store& self, const nb::str& partition, const nb::str& task, const IndexesArgument& rows,
+               const std::optional<nb::bytes>& sampler_state) {
+  const std::string name = to_utf8(partition, "partition");
+  const std::string task_name = to_utf8(task, "task");
+  const std::vector<std::int64_t> marked = to_vector(rows);
+  const auto state = sampler_state ? std::optional<std::string>(to_string(*sampler_state)) : std::nullopt;
+  changing(std::nullopt, [&] { self.mark_rows(name, task_name, marked, state); });
+}
+
+bool rename_partition(Store& self, const nb::str& partition, const nb::str& to, std::uint64_t next_claim) {
+  const std::string name = to_utf8(partition, "partition");
+  const std::string new_name = to_utf8(to, "partition");
+  return without_gil([&] { return self.rename_partition(name, new_name, next_claim); });
+}
+
 bool clear_partition(Store& self, const nb::str& partition) {
   const std::string name = to_utf8(partition, "partition");
   return changing(std::nullopt, [&] { return self.clear_partition(name); });
@@ -153,6 +168,9 @@ void bind_store_rows(nb::class_<Store>& store) {
       .def("task_commit", &task_commit, nb::arg("partition"), nb::arg("task"), nb::arg("task_version"),
            nb::arg("fields"), nb::arg("consumed").noconvert(), nb::arg("sampler_state"), nb::kw_only(),
            nb::arg("lock_timeout_s") = nb::none())
+      .def("mark_rows", &mark_rows, nb::arg("partition"), nb::arg("task"), nb::arg("rows").noconvert(),
+           nb::arg("sampler_state").none())
+      .def("rename_partition", &rename_partition, nb::arg("partition"), nb::arg("to"), nb::arg("next_claim"))
       .def("task_reset", &task_reset, nb::arg("partition"), nb::arg("task").none());
 }
 

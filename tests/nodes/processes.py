@@ -20,8 +20,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.support.nursery import Child, Nursery
+from transferqueue import _native
 from transferqueue.client.cluster_client import ClusterClient
-from transferqueue.config import build_config
+from transferqueue.config import Config, build_config
 from transferqueue.errors import TransferQueueError
 from transferqueue.node_service.home_service import HomeService
 from transferqueue.nodes.directory.client import DirectoryClient
@@ -34,7 +35,7 @@ from transferqueue.nodes.rpc_server import RpcServer
 from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_streams import PayloadStreams
 from transferqueue.service import StorageService
-from transferqueue.storage.attachment import attach
+from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.names import SessionPaths, new_session_name
 from transferqueue.storage.session_dir import remove_if_dead
@@ -55,6 +56,7 @@ class Spec:
     directory_port: int
     size: str = SIZE
     call_s: float = 20.0
+    replicas: int = 1
 
     @property
     def session(self) -> str:
@@ -63,8 +65,16 @@ class Spec:
     def link(self) -> NodeLink:
         directory = DirectoryClient(HOST, self.directory_port, token=self.token, call_s=self.call_s)
         return NodeLink(
-            self.ordinal, self.cluster, NodeClients(directory, token=self.token), directory, call_s=self.call_s
+            self.ordinal,
+            self.cluster,
+            NodeClients(directory, token=self.token),
+            directory,
+            call_s=self.call_s,
+            replicas=self.replicas,
         )
+
+    def config(self) -> Config:
+        return build_config({"storage.size": self.size, "cluster.lost_after_s": LOST_AFTER_S})
 
 
 class Counted(PayloadStreams):
@@ -80,16 +90,19 @@ class Counted(PayloadStreams):
 
 def agent(pipe: Connection, spec: Spec, port: int) -> None:
     """The agent of a node, until it is told to stop. Takes its session over where there is one."""
-    config = build_config({"storage.size": spec.size})
+    config = spec.config()
     attachment = create_session(spec.session, config, first_row=first_row(spec.ordinal)) or attach(spec.session)
     service = StorageService(attachment.paths, attachment.store, config)
     service.start()
     streams = Counted(attachment.store)
     server = RpcServer(HOST, port, token=spec.token, handlers={}, streams=streams)
     link = spec.link()
-    home = HomeService(attachment, config, service, link)
+    fetcher = made_client(spec, attachment, service)._fetcher if spec.replicas > 1 else None
+    home = HomeService(attachment, config, service, link, fetcher=fetcher)
     home.upkeep.grace_s = GRACE_S
-    server.add_handlers({**home.handlers(), "test.sent_nbytes": lambda call: streams.sent_nbytes})
+    tested = {"test.sent_nbytes": lambda call: streams.sent_nbytes, "test.replicas": lambda call: replicas_of(home)}
+    tested["test.arm"] = lambda call: _native.arm_pause(call.args["point"], call.args["action"])
+    server.add_handlers({**home.handlers(), **tested})
     directory = DirectoryClient(HOST, spec.directory_port, token=spec.token)
     partitions = attachment.store.partitions()
     joined = directory.join(
@@ -134,12 +147,21 @@ def directory_process(pipe: Connection, token: str) -> None:
 
 def client_of(spec: Spec) -> ClusterClient:
     """As a process of the node makes one."""
-    config = build_config({"storage.size": spec.size})
     attachment = attach(spec.session)
-    service = StorageService(attachment.paths, attachment.store, config)
+    return made_client(spec, attachment, StorageService(attachment.paths, attachment.store, spec.config()))
+
+
+def made_client(spec: Spec, attachment: Attachment, service: StorageService) -> ClusterClient:
     link = spec.link()
     transport = FlightTransport(token=spec.token, where=link.nodes.place)
-    return ClusterClient(attachment, config, service, link, NodeSources(link, transport))
+    return ClusterClient(attachment, spec.config(), service, link, NodeSources(link, transport))
+
+
+def replicas_of(home: HomeService) -> list[Any]:
+    """[partition -> standby of those that the node is home of, rows with one copy]."""
+    assert home.replicas is not None
+    home.replicas.heal()
+    return [dict(home.replicas.replication.homes()), home.replicas.under_replicated]
 
 
 def worker(pipe: Connection, spec: Spec, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -159,13 +181,13 @@ class Processes:
         agents: by ordinal.
     """
 
-    def __init__(self, nursery: Nursery, nodes: int, size: str) -> None:
+    def __init__(self, nursery: Nursery, nodes: int, size: str, replicas: int = 1) -> None:
         self._nursery = nursery
         self.name = new_session_name()
         token = secrets.token_hex(16)
         self.directory = nursery.start(directory_process, token)
         port = self.directory.receive()
-        self.specs = [Spec(self.name, ordinal, token, port, size) for ordinal in range(nodes)]
+        self.specs = [Spec(self.name, ordinal, token, port, size, replicas=replicas) for ordinal in range(nodes)]
         self.agents: list[Child] = []
         self.ports: list[int] = [0] * nodes
         self._clients: dict[int, ClusterClient] = {}
@@ -199,6 +221,16 @@ class Processes:
         until_s = time.monotonic() + 10
         return sum(link.call(node.ordinal, "test.sent_nbytes", {}, until_s=until_s) for node in self.specs)
 
+    def replicas(self, ordinal: int) -> list[Any]:
+        """See `replicas_of`."""
+        found: list[Any] = self.specs[ordinal].link().call(ordinal, "test.replicas", {}, until_s=time.monotonic() + 10)
+        return found
+
+    def arm(self, ordinal: int, point: str, action: str = "kill") -> None:
+        """See `arm_pause`: of the node's agent."""
+        args = {"point": point, "action": action}
+        self.specs[ordinal].link().call(ordinal, "test.arm", args, until_s=time.monotonic() + 10)
+
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
@@ -217,9 +249,9 @@ class Processes:
 
 
 @contextlib.contextmanager
-def processes(nursery: Nursery, nodes: int = 3, size: str = SIZE) -> Iterator[Processes]:
+def processes(nursery: Nursery, nodes: int = 3, size: str = SIZE, replicas: int = 1) -> Iterator[Processes]:
     """A cluster that is ended, and checked to leave nothing."""
-    cluster = Processes(nursery, nodes, size)
+    cluster = Processes(nursery, nodes, size, replicas)
     try:
         yield cluster
     finally:

@@ -21,6 +21,7 @@ from transferqueue.checkpoint.session_check import check_fields, check_names, ch
 from transferqueue.checkpoint.stub_names import ReadBytes, Renaming, stub_fields
 from transferqueue.checkpoint.tables import from_tables
 from transferqueue.codec.stub_schema import is_stub
+from transferqueue.nodes.names import PAYLOAD as PAYLOAD_PARTITION
 
 Targets = Sequence[Sequence[int]]
 _PAGE_NBYTES = 4096
@@ -90,6 +91,17 @@ class Incoming:
             if not allow_pickle:
                 refuse_pickled_rows(plan.session, reservations, self._shown)
         self._reservations = reservations
+
+    def names_only(self) -> bool:
+        """Whether no partition but that of payload holds any."""
+        session = self._plan.session
+        raw, ends = session.fields[2]
+        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+        of_field = np.repeat(session.blocks[:, 0], session.blocks[:, 3]).tolist()
+        return all(
+            session.partitions[partition] == PAYLOAD_PARTITION or is_stub(raw[start:end].tobytes())
+            for partition, start, end in zip(of_field, starts.tolist(), ends.tolist(), strict=True)
+        )
 
     def switch(self) -> None:
         """One commit puts it in the place of all that the store's session holds.

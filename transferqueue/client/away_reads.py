@@ -50,7 +50,7 @@ class AwayReadCalls(AwayWriteCalls):
     def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
         home = yield from self._home(partition, create=how[1] is not None)
         read = Read(*how)
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             started_s = time.perf_counter()
             resolved = yield from self._resolved_here(partition, indexes, names, read)
             if read.cost is not None:
@@ -73,7 +73,7 @@ class AwayReadCalls(AwayWriteCalls):
     ) -> Steps[TensorDict]:
         home = yield from self._home(partition, create=how.timeout is not None)
         options = Read(*read)._replace(until_s=None if how.timeout is None else deadline(how.timeout))
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             found = yield from self._resolve_some(partition, keys, fields, how)
             if found is None:
                 return TensorDict({}, batch_size=[0])

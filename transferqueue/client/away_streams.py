@@ -31,7 +31,7 @@ class AwayStreamCalls(AwayReadCalls):
         self, partition: str, task: str, fields: Sequence[str], sampling: Mapping[str, Any] | None
     ) -> Steps[TaskProgress]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             consumed = super()._consumed_rows(partition, task)
             if not fields:
                 return TaskProgress(consumed, 0, False)
@@ -55,7 +55,7 @@ class AwayStreamCalls(AwayReadCalls):
         longest_s: float,
     ) -> Steps[R]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             return (yield from super()._until(partition, until_s, look, too_late, longest_s))
         assert home is not None  # narrowing: it was created
         seen = -1

@@ -12,6 +12,7 @@ leaves them: the node's agent clears names that no home knows, after a while in 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import uuid
@@ -34,7 +35,7 @@ from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.link import WAIT_SLICE_S
 from transferqueue.nodes.payload import GRACE_S, InFlight, PayloadStore
 from transferqueue.nodes.published import Published
-from transferqueue.waiting import Steps, away, is_over, lock_timeout
+from transferqueue.waiting import Steps, away, is_over, lock_timeout, run_steps
 
 if TYPE_CHECKING:
     from transferqueue._native import FieldLayout, PublishResult, Reservation
@@ -53,7 +54,7 @@ class AwayWriteCalls(RoutedCalls):
         self, plan: PutPlan | StubPlan, timeout: float | None, partition: str, *, may_drop: bool = True, **rows: Any
     ) -> Steps[PublishResult | NothingPut]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             return (yield from super()._stored(plan, timeout, partition, may_drop=may_drop, **rows))
         reservation = yield from self._reserve(plan.nbytes, timeout, ahead=True)
         try:
@@ -65,7 +66,7 @@ class AwayWriteCalls(RoutedCalls):
 
     def _named(self, timeout: float | None, partition: str, **rows: Any) -> Steps[PublishResult | NothingPut]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             return (yield from super()._named(timeout, partition, **rows))
         done: PublishResult | NothingPut = yield from self._told_home(partition, timeout, rows, {}, None)
         return done
@@ -74,7 +75,7 @@ class AwayWriteCalls(RoutedCalls):
         self, plan: AllocPlan, partition: str, timeout: float | None, selector: dict[str, Any]
     ) -> Steps[Reservation]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             return (yield from super()._allocated(plan, partition, timeout, selector))
         # Limits are looked at when it is committed.
         return (yield from self._reserve(reserved_nbytes(plan), timeout))
@@ -89,7 +90,7 @@ class AwayWriteCalls(RoutedCalls):
         **rows: Any,
     ) -> Steps[PublishResult]:
         home = yield from self._home(partition, create=True)
-        if home == self.link.ordinal:
+        if self.link.is_here(home):
             return (yield from super()._commit(reservation, layouts, partition, timeout, nbytes, **rows))
         done: Any = yield from self._published_away(reservation, layouts, partition, timeout, rows, drop=False)
         return done  # type: ignore[no-any-return]
@@ -177,37 +178,39 @@ class AwayWriteCalls(RoutedCalls):
             except NodeUnreachableError:
                 if time.monotonic() >= until_s:
                     raise
+                with contextlib.suppress(NodeUnreachableError):
+                    self.link.heir_of(partition, home)  # it may stand still, and count as lost by now
+            except DataLostError as error:
+                if error.rows or self.link.heir_of(partition, home) is None:
+                    raise
             except NotHomeError:
                 self.link.forget_home(partition)
                 moves += 1
                 if moves > 5:
                     raise
-            except DataLostError:
-                # A load may have given the partition another home since.
-                self.link.forget_home(partition)
-                if self.link.home_of(partition, create=False) == home:
-                    raise
 
     def _merge_tags(self, partition: str, indexes: Indexes, encoded: list[bytes]) -> Steps[None]:
         home = yield from self._home(partition, create=False)
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             return (yield from super()._merge_tags(partition, indexes, encoded))
         args = {"partition": partition, "indexes": indexes, "tags": encoded}
         yield from self._at_home(partition, home, "rows.merge_tags", args, self.link.until(None))
 
     def _status_of(self, partition: str, fields: list[str], indexes: Indexes) -> Steps[Any]:
         home = yield from self._home(partition, create=False)
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             return (yield from super()._status_of(partition, fields, indexes))
         args = {"partition": partition, "fields": fields, "indexes": indexes}
         return (yield from self._at_home(partition, home, "rows.status", args, self.link.until(None)))
 
     def _tags_now(self, partition: str, indexes: Indexes) -> list[dict[str, object]]:
         home = self.link.home_of(partition, create=False)
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             return super()._tags_now(partition, indexes)
         args = {"partition": partition, "indexes": indexes}
-        found: list[dict[str, object]] = self.link.call(home, "rows.tags", args, until_s=self.link.until(None))
+        found: list[dict[str, object]] = run_steps(
+            self._store, self._at_home(partition, home, "rows.tags", args, self.link.until(None))
+        )
         return found
 
     def _kv_meta(

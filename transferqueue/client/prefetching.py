@@ -81,7 +81,7 @@ class PrefetchCalls(AwayStreamCalls):
         home = yield from self._home(partition, create=False)
         tries = Tries(partition, self.link.until(how.until_s))
         while True:
-            if home is None or home == self.link.ordinal:
+            if home is None or self.link.is_here(home):
                 resolved = yield from self._resolved_here(partition, indexes, names, how)
                 with released(resolved):
                     away_groups, mixed, _ = split(groups_of(resolved, names, None))
@@ -139,9 +139,9 @@ class PrefetchCalls(AwayStreamCalls):
             home = yield from self._home(partition, create=False)
             if home is None:
                 continue
-            if home == self.link.ordinal:
+            if self.link.is_here(home):
                 with released(self._store.resolve(partition, indexes=indexes, fields=list(names))) as resolved:
-                    answer = nodes_of(resolved, home)
+                    answer = nodes_of(resolved, self.link.ordinal)
             else:
                 args = {"partition": partition, "indexes": indexes, "fields": list(names)}
                 answer = yield from self._at_home(partition, home, "rows.nodes", args, self.link.until(None))

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from transferqueue.session_stats import Stats
 from transferqueue.waiting import Steps, away, blocking, deadline, is_over
 
 _MOVES = 5
+_ATTEMPT_S = WAIT_SLICE_S + 5.0
 
 
 class RoutedCalls(NodeClient):
@@ -48,8 +50,11 @@ class RoutedCalls(NodeClient):
 
     def _at_home(self, partition: str, home: int, method: str, args: Mapping[str, Any], until_s: float) -> Steps[Any]:
         """One call of the home's agent, elsewhere when that is not the home any more."""
+        request_id = uuid.uuid4().bytes  # where it is made again, at whatever home, it is the same call
         for _ in range(_MOVES):
-            call = functools.partial(self.link.call, home, method, args, until_s=until_s, attempt_s=WAIT_SLICE_S + 5.0)
+            call = functools.partial(
+                self.link.call, home, method, args, until_s=until_s, request_id=request_id, attempt_s=_ATTEMPT_S
+            )
             try:
                 return (yield from away(call))
             except NotHomeError:
@@ -60,11 +65,10 @@ class RoutedCalls(NodeClient):
             except DataLostError as error:
                 if error.rows:
                     raise
-                # A load may have given the partition another home since.
-                self.link.forget_home(partition)
-                moved = yield from self._home(partition, create=False)
-                if moved is not None and moved != home:
-                    home = moved
+                # A load, or a standby that took over, may have given the partition another home since.
+                heir = yield from away(functools.partial(self.link.heir_of, partition, home))
+                if heir is not None:
+                    home = heir
                     continue
                 raise DataLostError(
                     f"the home of partition {partition!r} is lost, and with it what was known of its rows: "
@@ -88,7 +92,7 @@ class RoutedCalls(NodeClient):
         partition = check_partition(arguments["partition_id"])
         creates = route.creates and arguments.get("create", True)
         home = yield from self._home(partition, create=creates)
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             return (yield from local(**arguments))
         if isinstance(arguments.get("metadata"), BatchMeta):
             self._check_session(arguments["metadata"])
@@ -147,7 +151,7 @@ class RoutedCalls(NodeClient):
         for piece in metadata.chunk_by_partition() if metadata.size else []:
             partition = piece.partition_names[0]
             home = yield from self._home(partition, create=False)
-            if home is None or home == self.link.ordinal:
+            if home is None or self.link.is_here(home):
                 here.append(piece)
             else:
                 elsewhere.append((partition, home, piece))
@@ -179,7 +183,7 @@ class RoutedCalls(NodeClient):
             return (yield from local(**arguments))  # which says so
         self._check_session(claim.meta)
         home = (yield from self._home(claim.partition_id, create=False)) if claim else None
-        if home is None or home == self.link.ordinal:
+        if home is None or self.link.is_here(home):
             return (yield from local(**arguments))
         sent = dataclasses.replace(claim, meta=rows_only(claim.meta))
         args = {
@@ -220,7 +224,7 @@ class RoutedCalls(NodeClient):
         partitions of all nodes."""
         if partition_id is not None:
             home = yield from self._home(check_partition(partition_id), create=False)
-            if home is not None and home != self.link.ordinal:
+            if home is not None and not self.link.is_here(home):
                 args = {"name": "kv_list", "partition": partition_id, "arguments": {"partition_id": partition_id}}
                 found: dict[str, dict[str, dict[str, Any]]] = yield from self._at_home(
                     partition_id, home, "home.call", args, self.link.until(None)
@@ -252,7 +256,7 @@ class RoutedCalls(NodeClient):
         if partition_id is not None:
             home = yield from self._home(check_partition(partition_id), create=False)
         copies = copies_nbytes(self._store, self.link.ordinal)
-        if partition_id is None or home is None or home == self.link.ordinal:
+        if partition_id is None or home is None or self.link.is_here(home):
             return dataclasses.replace(super().stats(partition_id), copies_bytes=copies)
         args = {"partition": partition_id}
         rows, limits = yield from self._at_home(partition_id, home, "home.rows", args, self.link.until(None))

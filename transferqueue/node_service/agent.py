@@ -260,6 +260,7 @@ class Agent:
             "free_bytes": figures["free_bytes"],
             "rows": figures["rows"],
             "homes": len(self._homes()),
+            **({} if self._work is None else self._work.facts()),
         }
 
     def _homes(self) -> list[str]:

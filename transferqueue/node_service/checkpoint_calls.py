@@ -36,16 +36,25 @@ class CheckpointCalls:
         payload: of the node.
         discards: of the node; what goes waits while a save or load is under way.
         allow_pickle: whether what others load here may hold pickles.
+        names_only: whether partitions may only name payload, as those do that are kept on two nodes.
     """
 
     def __init__(
-        self, attachment: Attachment, ordinal: int, payload: PayloadStore, discards: Discards, *, allow_pickle: bool
+        self,
+        attachment: Attachment,
+        ordinal: int,
+        payload: PayloadStore,
+        discards: Discards,
+        *,
+        allow_pickle: bool,
+        names_only: bool = False,
     ) -> None:
         self._attachment = attachment
         self._ordinal = ordinal
         self._payload = payload
         self._discards = discards
         self._allow_pickle = allow_pickle
+        self._names_only = names_only
         self._guard = threading.Lock()
         self._shares: dict[str, _Share] = {}
 
@@ -101,7 +110,7 @@ class CheckpointCalls:
         with self._use(call) as share:
             if share.incoming is not None:
                 return
-            share.incoming = bring(
+            incoming = bring(
                 self._attachment.store,
                 str(args["directory"]),
                 str(args["checksum"]),
@@ -113,6 +122,13 @@ class CheckpointCalls:
                 next_row=int(args["next_row"]),
                 allow_pickle=bool(args["allow_pickle"]) and self._allow_pickle,
             )
+            if self._names_only and not incoming.names_only():
+                incoming.drop()
+                raise NotImplementedError(
+                    "the checkpoint was saved with cluster.replicas=1, and this session keeps rows on two nodes: load "
+                    "it in a session with one copy, or save it in one with two"
+                )
+            share.incoming = incoming
 
     def _switch(self, call: Call) -> None:
         with self._use(call) as share:

@@ -15,7 +15,7 @@ from transferqueue.client.limits import NothingPut
 from transferqueue.client.node_client import NodeClient
 from transferqueue.codec import STORED
 from transferqueue.errors import TransferQueueError
-from transferqueue.node_service.home_calls import HomeCalls, names_of
+from transferqueue.node_service.home_calls import HomeCalls, names_of, until_of
 from transferqueue.nodes.companions import add_companions
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.located import Located
@@ -29,6 +29,7 @@ from transferqueue.waiting import deadline, is_over, run_steps, version_of, wait
 
 if TYPE_CHECKING:
     from transferqueue._native import PublishResult, RequestRecord, Store
+    from transferqueue.node_service.replication import Replication
 
 
 class HomeRowCalls(HomeCalls):
@@ -51,8 +52,9 @@ class HomeRowCalls(HomeCalls):
         note_reader: Callable[[int], None],
         *,
         allow_pickle: bool,
+        replication: Replication | None = None,
     ) -> None:
-        super().__init__(store, client, link)
+        super().__init__(store, client, link, replication)
         self._name_block = block_names
         self._tell_named = tell_named
         self._note_reader = note_reader
@@ -70,6 +72,8 @@ class HomeRowCalls(HomeCalls):
         if args["names"] is None:
             steps = self.client._named(args["timeout"], partition, **rows)
         else:
+            if self._replication is not None:
+                self._replication.keep(partition, names_of(call), list(args["schemas"]), until_of(call))
             # What the limits count of them are their stubs.
             plan, may_drop = StubPlan(names_of(call), args["schemas"]), bool(args["drop"])
             steps = self.client._stored(plan, args["timeout"], partition, may_drop=may_drop, **rows)

@@ -23,7 +23,9 @@ from transferqueue.node_service.home_calls import names_of
 from transferqueue.node_service.home_rows import HomeRowCalls
 from transferqueue.node_service.references import References
 from transferqueue.node_service.remote_claims import RemoteClaims, alive_owners
+from transferqueue.node_service.replicas import Replicas
 from transferqueue.node_service.upkeep import Upkeep
+from transferqueue.nodes.fetching import Fetcher
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.rpc_server import Call
@@ -42,6 +44,7 @@ class HomeService(HomeRowCalls):
         attachment, config, service: of the node-session.
         link: of the agent.
         prefetch: `ClusterClient._bring_here` of a client of the node; None: it brings nothing here for others.
+        fetcher: of that client; what is kept on two nodes needs it.
 
     Attributes:
         client: of the node's own store.
@@ -55,6 +58,7 @@ class HomeService(HomeRowCalls):
         service: Housekeeping,
         link: NodeLink,
         prefetch: Callable[..., int] | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         store = attachment.store
         self._prefetch = prefetch
@@ -62,9 +66,18 @@ class HomeService(HomeRowCalls):
         self._references = References(store)
         self._block_names = BlockNames(store)
         self._claims = RemoteClaims(store, link)
-        self.upkeep = Upkeep(self._payload, self._references, self._block_names, self._claims, link)
+        self.replicas: Replicas | None = None
+        if link.replicated and fetcher is not None:
+            self.replicas = Replicas(attachment, config, link, fetcher, self._payload, self._references)
+        replication = None if self.replicas is None else self.replicas.replication
+        self.upkeep = Upkeep(self._payload, self._references, self._block_names, self._claims, link, replication)
         self._checkpoints = CheckpointCalls(
-            attachment, link.ordinal, self._payload, self.upkeep.discards, allow_pickle=config.allow_pickle is True
+            attachment,
+            link.ordinal,
+            self._payload,
+            self.upkeep.discards,
+            allow_pickle=config.allow_pickle is True,
+            names_only=self.replicas is not None,
         )
         super().__init__(
             store,
@@ -74,11 +87,12 @@ class HomeService(HomeRowCalls):
             self.upkeep.tell,
             self.upkeep.note_reader,
             allow_pickle=config.allow_pickle is True,
+            replication=replication,
         )
 
     def handlers(self) -> dict[str, Handler]:
         """By name of the call."""
-        return {
+        handlers = {
             "home.call": self._call,
             "home.rows": self._rows_by_state,
             "home.rules": lambda call: self._store.limit_rules(),
@@ -97,6 +111,7 @@ class HomeService(HomeRowCalls):
             "names.named": lambda call: self._references.named(names_of(call)),
             **self._checkpoints.handlers(),
         }
+        return handlers if self.replicas is None else self.replicas.around(handlers)
 
     def start(self) -> None:
         """Takes over the rules for limits that other nodes have, and starts to free what nobody names."""
@@ -106,9 +121,13 @@ class HomeService(HomeRowCalls):
                     self._store.set_limits(pattern, settings)
                 break
         self.upkeep.start()
+        if self.replicas is not None:
+            self.replicas.start()
 
     def stop(self) -> None:
         """Idempotent."""
+        if self.replicas is not None:
+            self.replicas.stop()
         self.upkeep.stop()
         self._checkpoints.stop()
         self.client.close()
@@ -178,4 +197,7 @@ class HomeService(HomeRowCalls):
         return self._prefetch(args["metadata"], list(args["fields"]), args["timeout"], bool(args["together"]))
 
     def _release(self, call: Call) -> None:
-        self.upkeep.discards.discard(names_of(call))
+        names = names_of(call)
+        if self.replicas is not None:
+            self.replicas.replication.keeper.forget(names)
+        self.upkeep.discards.discard(names)

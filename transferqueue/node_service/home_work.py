@@ -28,7 +28,8 @@ class HomeWork:
 
         link, nothing = link_of(read), _NothingToKeep()
         self._client = ClusterClient(attachment, config, nothing, link, sources_of(link, read()))
-        self._home = HomeService(attachment, config, nothing, link, self._client._bring_here)
+        bring = self._client._bring_here
+        self._home = HomeService(attachment, config, nothing, link, bring, self._client._fetcher)
         self._streams = PayloadStreams(attachment.store)
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -38,6 +39,11 @@ class HomeWork:
     def streams(self) -> PayloadStreams:
         """The payload that others may pull."""
         return self._streams
+
+    def facts(self) -> Mapping[str, int]:
+        """See `Replicas.facts`; none where payload is kept once."""
+        replicas = self._home.replicas
+        return {} if replicas is None else replicas.facts()
 
     def start(self) -> None:
         """Frees from now on what nobody names any more."""

@@ -47,12 +47,22 @@ def print_nodes(session: str | None, *, as_json: bool = False) -> int:
     return 0
 
 
+def _single(node: NodeStats) -> str:
+    """What would go with this node, where nothing should."""
+    parts = [
+        f"{count} {what}"
+        for count, what in ((node.single_rows, "rows"), (node.single_partitions, "partitions"))
+        if count
+    ]
+    return f", one copy of {' and '.join(parts)}" if parts else ""
+
+
 def _row(node: NodeStats) -> list[str]:
     names = ", ".join(node.partitions[:_MOST_NAMES])
     more = len(node.partitions) - _MOST_NAMES
     return [
         str(node.ordinal),
-        ("alive" if node.alive else "lost") + (", here" if node.here else ""),
+        ("alive" if node.alive else "lost") + (", here" if node.here else "") + _single(node),
         node.node_id if len(node.node_id) <= 20 else f"{node.node_id[:16]}...",
         endpoint_text(node.host, node.port),
         node.session,

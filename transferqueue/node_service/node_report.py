@@ -34,6 +34,8 @@ class NodeStats:
         total_bytes, used_bytes: its store's size, and what committed blocks take of it; None while it is not known.
         rows: of those partitions and of payload that it keeps for others; None while not known.
         clients: processes that are attached to it, its service left out; None while not known.
+        single_rows, single_partitions: with ``cluster.replicas=2``, of the partitions that it is home of: rows whose
+            payload is on one node for now, and partitions that no other node follows; None without.
     """
 
     ordinal: int
@@ -48,6 +50,8 @@ class NodeStats:
     used_bytes: int | None = None
     rows: int | None = None
     clients: int | None = None
+    single_rows: int | None = None
+    single_partitions: int | None = None
 
 
 def list_nodes(attachment: Attachment) -> list[NodeStats]:
@@ -76,7 +80,7 @@ def list_nodes(attachment: Attachment) -> list[NodeStats]:
                 partitions=tuple(sorted(homes.get(place.ordinal, ()))),
                 **{
                     name: facts.get(place.ordinal, {}).get(name)
-                    for name in ("total_bytes", "used_bytes", "rows", "clients")
+                    for name in ("total_bytes", "used_bytes", "rows", "clients", "single_rows", "single_partitions")
                 },
             )
             for place in directory.nodes(fresh=True)

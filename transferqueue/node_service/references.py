@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transferqueue.client.core import as_indexes
-from transferqueue.nodes.names import Names, is_hidden
+from transferqueue.nodes.names import Names, is_hidden, is_standby
 from transferqueue.nodes.naming import stub_place
 from transferqueue.waiting import version_of
 
@@ -61,7 +61,10 @@ class References:
 
     def all(self) -> dict[str, PartitionNames]:
         """By partition; those that are not there any more name nothing."""
-        names = [name for name in self._store.partitions() if not is_hidden(name)]
+        return {name: seen for name, seen in self._everything().items() if not is_hidden(name)}
+
+    def _everything(self) -> dict[str, PartitionNames]:
+        names = [name for name in self._store.partitions() if not is_hidden(name) or is_standby(name)]
         with self._guard:
             gone = [name for name in self._seen if name not in names]
             for name in gone:
@@ -69,9 +72,9 @@ class References:
         return {name: self.of(name) for name in names}
 
     def named(self, names: Names) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """bool [names]: which any partition names now."""
+        """bool [names]: which any partition names now, those that are followed for another home included."""
         found = np.zeros(len(names), dtype=np.bool_)
-        for seen in self.all().values():
+        for seen in self._everything().values():
             if len(seen.names):
                 found |= np.isin(names, seen.names)
         return found

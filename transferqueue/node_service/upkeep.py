@@ -34,6 +34,7 @@ from transferqueue.nodes.payload import GRACE_S, Mask, PayloadStore
 if TYPE_CHECKING:
     from transferqueue.node_service.block_names import BlockNames
     from transferqueue.node_service.remote_claims import RemoteClaims
+    from transferqueue.node_service.replication import Replication
 
 _log = get_logger("nodes")
 RELEASE_S = 0.1
@@ -63,7 +64,9 @@ class Upkeep:
         block_names: BlockNames,
         claims: RemoteClaims,
         link: NodeLink,
+        replication: Replication | None = None,
     ) -> None:
+        self._replication = replication
         self._payload = payload
         self.discards = Discards(payload)
         self._references = references
@@ -124,10 +127,18 @@ class Upkeep:
             before = self._named.get(partition)
             if before is not None and seen is not None and before[0] == version and partition not in told:
                 continue
+            if self._replication is not None and not self._replication.is_settled(partition):
+                # What was done is not yet what holds, or never will be: another node may be the home.
+                if self._replication.is_mine(partition):
+                    with self._guard:
+                        self._told.setdefault(partition, []).extend(told.get(partition, []))
+                else:
+                    self._named.pop(partition, None)
+                continue
             known = np.concatenate([_NONE if before is None else before[1], *told.get(partition, [])])
             named = _NONE if seen is None else seen.names
             dropped = np.setdiff1d(known, named)
-            self._note_dropped(dropped)
+            self._note_dropped(dropped, partition)
             gone.append(dropped)
             if seen is None:
                 self._named.pop(partition, None)
@@ -181,6 +192,8 @@ class Upkeep:
         if self.discards.held:
             return
         _, copies = self._payload.split(self._payload.all_names())
+        if self._replication is not None:
+            copies = copies[self._replication.keeper.lacks(copies)]  # what is kept is no cache
         ordinals = ordinals_of(copies)
         for ordinal in np.unique(ordinals).tolist():
             names = copies[ordinals == ordinal]
@@ -191,7 +204,13 @@ class Upkeep:
             if alive is not None:
                 self._payload.discard(names[~alive])
 
-    def _note_dropped(self, names: Names) -> None:
+    def _note_dropped(self, names: Names, partition: str) -> None:
+        if self._replication is not None and len(names):
+            self._replication.keeper.forget(names)
+            self.discards.discard(names[ordinals_of(names) != self._link.ordinal])
+            standby = self._replication.homes().get(partition)
+            if standby is not None:
+                self._to_release.setdefault(standby, []).append(names)
         ordinals = ordinals_of(names)
         for ordinal in np.unique(ordinals).tolist():
             self._to_release.setdefault(ordinal, []).append(names[ordinals == ordinal])
@@ -211,7 +230,7 @@ class Upkeep:
         names = np.concatenate(self._to_release[ordinal])
         try:
             if ordinal == self._link.ordinal:
-                self.discards.discard(names)
+                self.discards.discard(names)  # its own; of others it has forgotten
             else:
                 until_s = time.monotonic() + _CALL_S
                 self._link.call(ordinal, "payload.release", {"names": names}, until_s=until_s)
@@ -265,12 +284,14 @@ class Upkeep:
 
     def _run(self) -> None:
         began_s = time.monotonic()
-        steps = (
+        steps = [
             (self.release, RELEASE_S),
             (self.sweep, SWEEP_S),
             (self.sweep_copies, COPIES_S),
             (self._claims.give_back_of_the_dead, CLAIMS_S),
-        )
+        ]
+        if self._replication is not None:
+            steps.append((self._replication.keeper.sweep, SWEEP_S))
         due = [_Due(began_s + every_s, every_s, step) for step, every_s in steps]
         while not self._stopping.wait(RELEASE_S):
             for entry in due:

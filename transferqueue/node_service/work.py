@@ -22,6 +22,10 @@ class NodeWork(Protocol):
         """The payload that others may pull."""
         ...
 
+    def facts(self) -> Mapping[str, int]:
+        """What the directory is told of it beside what the store says."""
+        ...
+
     def start(self) -> None:
         """Begins what it does without being asked. Called once the node has joined."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transferqueue._native import DENSE
-from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.names import KEPT, PAYLOAD, Names, ordinals_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved, Store
@@ -17,8 +17,7 @@ _GENERATION_SHIFT = 24  # of a block's ref, as leases name it
 
 def copies_nbytes(store: Store, ordinal: int) -> int:
     """Bytes of the copies that this node has of other nodes' payload."""
-    names = store.production(PAYLOAD, [])[1]
-    copies = np.ascontiguousarray(names[ordinals_of(names) != ordinal])
+    copies = _cached(store, ordinal)
     if not len(copies):
         return 0
     return sum(_blocks(store.resolve(PAYLOAD, indexes=copies, fields=None, lease=False))[0].values())
@@ -29,8 +28,7 @@ def evict_copies(store: Store, ordinal: int, nbytes: int) -> int:
 
     What somebody holds a view of stays: clearing it would free nothing and have it pulled again.
     """
-    names = store.production(PAYLOAD, [])[1]
-    copies = np.ascontiguousarray(names[ordinals_of(names) != ordinal])
+    copies = _cached(store, ordinal)
     if not len(copies):
         return 0
     resolved = store.resolve(PAYLOAD, indexes=copies, fields=None, lease=False)
@@ -51,6 +49,14 @@ def evict_copies(store: Store, ordinal: int, nbytes: int) -> int:
         )
         store.clear_rows(PAYLOAD, indexes=cleared)
     return freed
+
+
+def _cached(store: Store, ordinal: int) -> Names:
+    """Copies that are not kept as second ones. In this order: what is kept is marked before it is copied."""
+    names = store.production(PAYLOAD, [])[1]
+    copies = names[ordinals_of(names) != ordinal]
+    kept = store.production(KEPT, [])[1] if len(copies) else copies
+    return np.ascontiguousarray(np.setdiff1d(copies, kept) if len(kept) else copies)
 
 
 def _blocks(resolved: Resolved) -> tuple[dict[int, int], dict[int, list[tuple[int, int]]]]:

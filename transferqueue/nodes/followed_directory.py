@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from transferqueue.errors import NodeUnreachableError
-from transferqueue.nodes.directory.client import DirectoryClient
+from transferqueue.nodes.directory.client import DirectoryClient, Touched
+from transferqueue.nodes.directory.state import Role
 from transferqueue.nodes.place import NodePlace
 
 if TYPE_CHECKING:
@@ -72,6 +73,18 @@ class FollowedDirectory:
     def spend(self, ordinal: int) -> None:
         """See `DirectoryClient.spend`."""
         self._asked(lambda client, until_s: client.spend(ordinal, until_s=until_s), None)
+
+    def role_of(self, partition: str, *, until_s: float | None = None) -> Role:
+        """See `DirectoryClient.role_of`."""
+        return self._asked(lambda client, limit_s: client.role_of(partition, until_s=limit_s), until_s)
+
+    def declare(self, partition: str, role: Role, *, until_s: float | None = None) -> Role:
+        """See `DirectoryClient.declare`."""
+        return self._asked(lambda client, limit_s: client.declare(partition, role, until_s=limit_s), until_s)
+
+    def touch(self, ordinal: int, seen: tuple[int, int] | None, *, until_s: float | None = None) -> Touched:
+        """See `DirectoryClient.touch`."""
+        return self._asked(lambda client, limit_s: client.touch(ordinal, seen, until_s=limit_s), until_s)
 
     def _asked(self, ask: Callable[[DirectoryClient, float], R], until_s: float | None) -> R:
         file, client = self._now()

@@ -26,7 +26,8 @@ def link_of(read: Callable[[], ClusterFile]) -> NodeLink:
     file = read()
     directory = FollowedDirectory(read)
     clients = NodeClients(directory, token=file.token, tls=file.tls)
-    return NodeLink(file.ordinal, file.cluster, clients, directory, call_s=file.options.call_s)
+    options = file.options
+    return NodeLink(file.ordinal, file.cluster, clients, directory, call_s=options.call_s, replicas=options.replicas)
 
 
 def sources_of(link: NodeLink, file: ClusterFile) -> NodeSources:

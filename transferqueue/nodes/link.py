@@ -67,17 +67,22 @@ class NodeLink:
         cluster: the cluster's name.
         nodes, directory: see `Nodes` and `Homes`.
         call_s: seconds that a call without a deadline of its own waits for a node that does not answer.
+        replicas: ``cluster.replicas``.
 
     Attributes:
         ordinal, cluster: as given.
         look: a cheaper way to make a call that changes nothing, which may fail with AttemptError; None: there is none.
+        replicated: every change goes through its home's agent, which tells the partition's standby.
     """
 
-    def __init__(self, ordinal: int, cluster: str, nodes: Nodes, directory: Homes, call_s: float = 30.0) -> None:
+    def __init__(
+        self, ordinal: int, cluster: str, nodes: Nodes, directory: Homes, call_s: float = 30.0, *, replicas: int = 1
+    ) -> None:
         self.ordinal = ordinal
         self.cluster = cluster
         self.nodes = nodes
         self.directory = directory
+        self.replicated = replicas > 1
         self._call_s = call_s
         self.look: Look | None = None
         # A partition's home does not change while the home is alive, and says so when it is asked for what is not its.
@@ -116,6 +121,10 @@ class NodeLink:
         """Whether this node is the partition's home; asks the directory where it does not know."""
         return self.home_of(partition, create=False) == self.ordinal
 
+    def is_here(self, home: int | None) -> bool:
+        """Whether this process itself works on the index of a partition with that home."""
+        return home == self.ordinal and not self.replicated
+
     def alive(self, until_s: float | None = None, *, fresh: bool = False) -> list[int]:
         """Ordinals of the nodes that are not lost, ascending. `fresh`: now, not a second ago."""
         return sorted(node.ordinal for node in self.directory.nodes(until_s=until_s, fresh=fresh) if node.alive)
@@ -153,6 +162,12 @@ class NodeLink:
     def forget_home(self, partition: str) -> None:
         """The node that was taken for it says that it is not."""
         self._homes.pop(partition, None)
+
+    def heir_of(self, partition: str, lost: int) -> int | None:
+        """The ordinal of the node that took the place of a home that is lost, or was given it; None: nobody was."""
+        self.forget_home(partition)
+        home = self.home_of(partition, create=False)
+        return None if home == lost else home
 
     def place_of(self, ordinal: int, until_s: float | None) -> NodePlace:
         """Where that node is.

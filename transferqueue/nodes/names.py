@@ -12,12 +12,19 @@ then the home gives names to their block, rows of one block in a row (`node_serv
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import numpy.typing as npt
 
 # No user can name a partition so: `check_name` of the cluster's calls refuses a leading \x01.
 PAYLOAD = "\x01payload"
 HIDDEN = "\x01"
+# Of nodes with ``cluster.replicas=2``: rows without data, one for each name whose copy in `PAYLOAD` is no cache.
+KEPT = "\x01kept"
+# What a node follows as the standby of a partition, under a name of its own.
+STANDBY = "\x01standby:"
+_MOST_NAME_NBYTES = 400
 ORDINAL_SHIFT = 50
 MOST_ROWS = 1 << (ORDINAL_SHIFT - 1)
 """That a node gives out in its life."""
@@ -46,6 +53,19 @@ def ordinals_of(names: Names) -> Names:
 def is_hidden(partition: str) -> bool:
     """Whether it is one of the cluster's own partitions, which no listing shows."""
     return partition.startswith(HIDDEN)
+
+
+def standby_name(partition: str) -> str:
+    """The hidden partition in which a standby follows `partition`."""
+    name = STANDBY + partition
+    if len(name.encode("utf-8", "surrogatepass")) <= _MOST_NAME_NBYTES:
+        return name
+    return STANDBY + "\x01" + hashlib.blake2b(partition.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_standby(partition: str) -> bool:
+    """Whether it is the hidden partition of a standby."""
+    return partition.startswith(STANDBY)
 
 
 def runs_of(names: Names) -> list[tuple[int, int]]:

@@ -49,8 +49,14 @@ class NodeSources:
 
     def pull(self, request: Request, into: PullPart, until_s: float | None) -> None:
         """Their bytes, all of them."""
-        place = self._link.last_place(request.ordinal, until_s)
-        self._transport.pull(place, request.what, into, until_s=until_s)
+        try:
+            place = self._link.last_place(request.ordinal, until_s)
+            self._transport.pull(place, request.what, into, until_s=until_s)
+        except DataLostError as error:
+            if request.what.partition != PAYLOAD:
+                raise
+            # It was described a moment ago. Another look finds who else has it, or that nobody does.
+            raise GoneError(error.message, rows=tuple(request.what.rows.tolist())) from error
 
     def _described(self, request: Request, until_s: float | None) -> tuple[Request, Described]:
         place = self._link.last_place(request.ordinal, until_s)

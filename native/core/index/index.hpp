@@ -54,6 +54,7 @@ struct PublishRequest {
   std::vector<std::string> tags;           // empty, or one tag map (see tag_map.hpp) per row; "" changes nothing. Merged.
   // By index: rows that do not exist are made, with exactly these indexes. None that the session is yet to give out itself
   // (own_rows in records.hpp) may be among them. A row that is made again keeps the marks and claims that its index has.
+  // With keys, one a row, all rows and keys are new.
   bool create_rows = false;
   bool exclusive_keys = false;             // by key: an existing key is an error instead of a row to overwrite
 };
@@ -283,6 +284,13 @@ class Index {
   bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,
                    const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                    const std::string& sampler_state);
+  // Marks `rows`, whatever they are, and stores the sampler's state (nullopt: it stays as it is): of a copy, which follows what
+  // was decided elsewhere. Makes partition and task where they are missing.
+  void mark_rows(const std::string& partition, const std::string& task, const std::vector<RowIndex>& rows,
+                 const std::optional<std::string>& sampler_state);
+  // Gives the partition another name, under which nothing else is from then on. The next claim's number is `next_claim` or more.
+  // False: there is none of that name.
+  bool rename_partition(const std::string& partition, const std::string& to, std::uint64_t next_claim);
   // Takes marks, claims and the sampler's state away. nullopt task: every task of the partition.
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
 

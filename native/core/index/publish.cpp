@@ -20,7 +20,8 @@ void check_request(const PublishRequest& request) {
       }
       break;
     case RowsBy::index:
-      if (n_keys != 0) invalid("rows are addressed by index and by key at once");
+      if (n_keys != 0 && !request.create_rows) invalid("rows are addressed by index and by key at once");
+      if (n_keys != 0 && n_keys != row_count(rows)) invalid("not every row that is made was given its key");
       break;
     case RowsBy::key:
       break;
@@ -80,6 +81,12 @@ class Publication {
       result_.indexes = rows.indexes;
       if (request_.create_rows) {
         refuse_own_unused(txn.counters);
+        if (keys_ != nullptr) {
+          DoomedRows doomed(txn, partition);
+          result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
+          refuse_known_keys();
+          result_.indexes = rows.indexes;
+        }
       } else if (!std::all_of(rows.indexes.begin(), rows.indexes.end(), may_exist)) {
         refuse_missing(txn, partition);
       }
@@ -147,6 +154,9 @@ class Publication {
     if (request_.create_rows) {
       split_by_runs(txn, partition.id, segments, there, fresh);
       count_created(txn, partition, fresh);
+      if (keys_ != nullptr && n_new_ != row_count(request_.rows)) {
+        throw Error(ErrorCode::invalid, "a row that exists was given a key; it has one, or none, for good");
+      }
     } else {
       refuse_doomed(txn, partition);
       split_by_index(segments, there, fresh);
@@ -265,10 +275,11 @@ class Publication {
   }
 
   void put_keys_and_tags(WriteTxn& txn, Partition& partition) {
+    const RowSpan named = request_.create_rows ? RowSpan{0, row_limit} : fresh_;  // whose keys are new
     std::vector<RowUpdate> updates;
     for (std::size_t i = 0; i < result_.indexes.size(); ++i) {
       RowUpdate update{result_.indexes[i], {}, {}, false};
-      if (keys_ != nullptr && fresh_.contains(update.row)) update.key = request_.rows.keys[i];
+      if (keys_ != nullptr && named.contains(update.row)) update.key = request_.rows.keys[i];
       if (!request_.tags.empty()) update.tags = request_.tags[i];
       if (!update.key.empty() || !update.tags.empty()) updates.push_back(update);
     }
@@ -277,7 +288,7 @@ class Publication {
     if (flow_) flow_->announce_tags(updates, fresh_);
     RowInfoWriter(txn, partition.id).apply(updates);
     if (keys_ == nullptr) return;
-    add_keys(txn, partition.id, *keys_, result_.indexes, fresh_);
+    add_keys(txn, partition.id, *keys_, result_.indexes, named);
     partition.record.keyed_rows += n_new_;
   }
 

@@ -108,6 +108,21 @@ bool Store::task_commit(const std::string& partition, const std::string& task, s
   return done;
 }
 
+void Store::mark_rows(const std::string& partition, const std::string& task, const std::vector<RowIndex>& rows,
+                      const std::optional<std::string>& sampler_state) {
+  const Call call(*attachment_);
+  call.index().mark_rows(partition, task, rows, sampler_state);
+  wake_partition(*attachment_->control, partition);
+}
+
+bool Store::rename_partition(const std::string& partition, const std::string& to, std::uint64_t next_claim) {
+  const Call call(*attachment_);
+  const bool found = call.index().rename_partition(partition, to, next_claim);
+  // What was under the new name is removed by the service; who waits for rows of that name looks again.
+  if (found) wake_partition(*attachment_->control, to);
+  return found;
+}
+
 void Store::task_reset(const std::string& partition, const std::optional<std::string>& task) {
   const Call call(*attachment_);
   call.index().task_reset(partition, task);

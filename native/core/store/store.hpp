@@ -91,6 +91,9 @@ class Store {
   bool task_commit(const std::string& partition, const std::string& task, std::uint64_t task_version,
                    const std::vector<std::string>& fields, const std::vector<RowIndex>& consumed,
                    const std::string& sampler_state);
+  void mark_rows(const std::string& partition, const std::string& task, const std::vector<RowIndex>& rows,
+                 const std::optional<std::string>& sampler_state);
+  bool rename_partition(const std::string& partition, const std::string& to, std::uint64_t next_claim);
   void task_reset(const std::string& partition, const std::optional<std::string>& task);
   // Claims are this process's, as its lease file says: they are over when it dies or closes the session. See index.hpp.
   std::optional<ClaimGrant> claim(const TaskChoice& choice, std::int64_t lease_ns);

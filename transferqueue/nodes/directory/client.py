@@ -6,16 +6,30 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from transferqueue.errors import CorruptSegmentError, NodeUnreachableError
-from transferqueue.nodes.directory.state import Joined
+from transferqueue.nodes.directory.state import Joined, Role
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_client import RpcClient
 from transferqueue.nodes.tls import TlsFiles
 
 CALL_S = 30.0
 _FRESH_S = 1.0
+
+
+class Touched(NamedTuple):
+    """What the directory says to `DirectoryClient.touch`.
+
+    Attributes:
+        alive: False: the node counts as lost.
+        seen: which directory this is, and the version of the roles.
+        roles: by partition; None: as the caller knows them.
+    """
+
+    alive: bool
+    seen: tuple[int, int]
+    roles: dict[str, Role] | None
 
 
 class DirectoryClient:
@@ -108,6 +122,27 @@ class DirectoryClient:
         """The partition has no home from now on; with `ordinal`, if that is it."""
         self._call("directory.forget", {"partition": partition, "ordinal": ordinal}, until_s)
 
+    def role_of(self, partition: str, *, until_s: float | None = None) -> Role:
+        """Who has the partition now."""
+        return _role(self._call("directory.role", {"partition": partition}, until_s))
+
+    def declare(self, partition: str, role: Role, *, until_s: float | None = None) -> Role:
+        """See `DirectoryState.declare`."""
+        args = {"partition": partition, "role": [role.home, role.standby, role.epoch]}
+        return _role(self._call("directory.declare", args, until_s))
+
+    def touch(self, ordinal: int, seen: tuple[int, int] | None, *, until_s: float | None = None) -> Touched:
+        """A sign of life of a node that is not lost, and what it is home and standby of, unless `seen` says that
+        this is known."""
+        args = {"ordinal": ordinal, "seen": None if seen is None else list(seen)}
+        match self._call("directory.touch", args, until_s, attempt_s=2.0):
+            case [bool() as alive, int() as born, int() as version, None]:
+                return Touched(alive, (born, version), None)
+            case [bool() as alive, int() as born, int() as version, dict() as roles]:
+                return Touched(alive, (born, version), {str(name): _role(role) for name, role in roles.items()})
+            case answer:
+                raise _odd(answer)
+
     def homes(self, *, until_s: float | None = None) -> dict[str, int]:
         """Partition -> ordinal of its home."""
         return dict(self._call("directory.partitions", {}, until_s))
@@ -157,6 +192,13 @@ class DirectoryClient:
         if answer is not None and type(answer) is not int:
             raise _odd(answer)
         return answer
+
+
+def _role(answer: Any) -> Role:
+    match answer:
+        case [None | int() as home, None | int() as standby, int() as epoch]:
+            return Role(home, standby, epoch)
+    raise _odd(answer)
 
 
 def _odd(answer: Any) -> CorruptSegmentError:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import Any
 
 from transferqueue.errors import TransferTimeoutError
-from transferqueue.nodes.directory.state import DirectoryState
+from transferqueue.nodes.directory.state import DirectoryState, Role
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Call
 
@@ -44,6 +44,9 @@ class DirectoryService:
             "directory.nodes": self._nodes,
             "directory.home_of": self._home_of,
             "directory.place": self._place,
+            "directory.role": self._role,
+            "directory.declare": self._declare,
+            "directory.touch": self._touch,
             "directory.move": self._move,
             "directory.forget": self._forget,
             "directory.partitions": self._partitions,
@@ -98,7 +101,7 @@ class DirectoryService:
         partition, create_at = str(call.args["partition"]), call.args.get("create_at")
         until_s = time.monotonic() + (60.0 if call.left_s is None else call.left_s)
         with self._guard:
-            while (home := self._state.home_of(partition)) is None and not self._state.settled(self._clock()):
+            while self._state.home_of(partition) is None and not self._state.settled(self._clock()):
                 if call.stopping.is_set() or time.monotonic() >= until_s:
                     raise TransferTimeoutError(
                         f"the directory was started anew and waits for the nodes to say which of them is home of "
@@ -106,7 +109,33 @@ class DirectoryService:
                         missing=partition,
                     )
                 self._guard.wait(0.1)
-            return self._state.home_of(partition, create_at) if home is None else home
+            self._state.nodes(self._clock())  # a home that is lost by now has been followed by its standby
+            return self._state.home_of(partition, create_at)
+
+    def _role(self, call: Call) -> list[Any]:
+        with self._guard:
+            self._state.nodes(self._clock())
+            return list(astuple(self._state.role_of(str(call.args["partition"]))))
+
+    def _declare(self, call: Call) -> list[Any]:
+        home, standby, epoch = call.args["role"]
+        role = Role(int(home), None if standby is None else int(standby), int(epoch))
+        with self._guard:
+            self._state.nodes(self._clock())
+            found = self._state.declare(str(call.args["partition"]), role)
+            self._guard.notify_all()
+            return list(astuple(found))
+
+    def _touch(self, call: Call) -> list[Any]:
+        """[alive, which directory this is, version of the roles, the node's roles]; None in their place when the caller
+        has that version."""
+        ordinal = int(call.args["ordinal"])
+        with self._guard:
+            state = self._state
+            alive = state.touch(ordinal, self._clock())
+            known = call.args["seen"] == [state.born, state.roles_version]
+            roles = {name: list(astuple(role)) for name, role in state.roles_of(ordinal).items()}
+            return [alive, state.born, state.roles_version, None if known else roles]
 
     def _place(self, call: Call) -> int:
         with self._guard:

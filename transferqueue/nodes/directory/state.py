@@ -27,6 +27,22 @@ class Joined:
     not_home: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Role:
+    """Who has a partition.
+
+    Attributes:
+        home: ordinal of the node that answers for it; None: it has none.
+        standby: ordinal of the node that has followed every change that was acknowledged, and takes the home's place
+            when that is lost; None: nobody.
+        epoch: how often a standby took over.
+    """
+
+    home: int | None
+    standby: int | None = None
+    epoch: int = 0
+
+
 class DirectoryState:
     """Nodes and homes. Times are seconds on any clock that only goes forward.
 
@@ -42,10 +58,16 @@ class DirectoryState:
     def __init__(self, lost_after_s: float, now_s: float, settle_s: float | None = None) -> None:
         self.lost_after_s = lost_after_s
         self._settle_s = SETTLE_S if settle_s is None else settle_s
-        self._began_s = now_s
+        self._began_s = self._now_s = now_s
         self._nodes: dict[int, NodePlace] = {}
         self._heard_s: dict[int, float] = {}
         self._homes: dict[str, int] = {}
+        self._standbys: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}
+        self.born = secrets.randbits(48)
+        """Another one after a restart: what is only told once has to be told again."""
+        self.roles_version = 0
+        """Changes whenever `role_of` any partition does."""
         self._returning = False
         self.spent = -1
         """The highest ordinal whose rows are in use without a node of it, see `spend`."""
@@ -94,6 +116,7 @@ class DirectoryState:
         self._heard_s[ordinal] = now_s
         self.version += 1
         not_home = tuple(name for name in partitions if self._homes.setdefault(name, ordinal) != ordinal)
+        self._promote()
         return Joined(ordinal, incarnation, not_home)
 
     def heartbeat(self, ordinal: int, incarnation: int, now_s: float) -> bool:
@@ -107,6 +130,16 @@ class DirectoryState:
         if not place.alive:
             self._nodes[ordinal] = replace(place, alive=True)
             self.version += 1
+            self._promote()
+        return True
+
+    def touch(self, ordinal: int, now_s: float) -> bool:
+        """A sign of life that brings nobody back: False for a node that is lost."""
+        self._look(now_s)
+        place = self._nodes.get(ordinal)
+        if place is None or not place.alive:
+            return False
+        self._heard_s[ordinal] = now_s
         return True
 
     def nodes(self, now_s: float) -> list[NodePlace]:
@@ -128,6 +161,7 @@ class DirectoryState:
         self._nodes[ordinal] = replace(place, alive=False)
         self._heard_s[ordinal] = -1.0
         self.version += 1
+        self._promote()
         return True
 
     def spend(self, ordinal: int) -> None:
@@ -155,26 +189,77 @@ class DirectoryState:
         """
         if ordinal not in self._nodes:
             raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
-        return self._homes.setdefault(partition, ordinal)
+        if partition not in self._homes:
+            self._homes[partition] = ordinal
+            self.roles_version += 1
+        return self._homes[partition]
+
+    def role_of(self, partition: str) -> Role:
+        """Who has it. Ask after a look at who is lost (`nodes`)."""
+        epoch = self._epochs.get(partition, 0)
+        return Role(self._homes.get(partition), self._standbys.get(partition), epoch)
+
+    def roles_of(self, ordinal: int) -> dict[str, Role]:
+        """By partition: those that the node is home or standby of."""
+        found = [name for name, home in self._homes.items() if home == ordinal or self._standbys.get(name) == ordinal]
+        return {name: self.role_of(name) for name in found}
+
+    def declare(self, partition: str, role: Role) -> Role:
+        """The home of an epoch says who follows it. What a home of an earlier epoch says is not heard: somebody took
+        its place. Returns what holds now.
+
+        A home that has no standby any more acknowledges nothing before it has said so. After a restart of the directory
+        standbys say it, too, since the home may have been lost with the directory.
+        """
+        epoch, home = self._epochs.get(partition, 0), self._homes.get(partition)
+        well = role.epoch > epoch or (role.epoch == epoch and home in (role.home, None))
+        if well and role.home is not None and role != self.role_of(partition):
+            self._homes[partition], self._epochs[partition] = role.home, role.epoch
+            if role.standby is None:
+                self._standbys.pop(partition, None)
+            else:
+                self._standbys[partition] = role.standby
+            self.roles_version += 1
+            self._promote()
+        return self.role_of(partition)
 
     def move(self, partition: str, ordinal: int) -> None:
         """Another home, whatever it was: for whoever moved the partition. ValueError: there is no such node."""
         if ordinal not in self._nodes:
             raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
         self._homes[partition] = ordinal
+        self._standbys.pop(partition, None)
+        self.roles_version += 1
 
     def forget(self, partition: str, ordinal: int | None = None) -> bool:
         """The partition has no home from now on; with `ordinal`, if that is it. Whether it had."""
         if ordinal is not None and self._homes.get(partition) != ordinal:
             return False
+        self._standbys.pop(partition, None)
+        self.roles_version += 1
         return self._homes.pop(partition, None) is not None
 
     def partitions(self) -> dict[str, int]:
         """Partition -> ordinal of its home, in the order in which they were placed."""
         return dict(self._homes)
 
+    def _promote(self) -> None:
+        """Standbys of lost homes take their places."""
+        for partition, standby in list(self._standbys.items()):
+            home, heir = self._nodes.get(self._homes.get(partition, -1)), self._nodes.get(standby)
+            # A directory that was started anew gives a home that it has not heard of the time to come.
+            is_lost = not home.alive if home is not None else self._now_s - self._began_s > self.lost_after_s
+            if is_lost and heir is not None and heir.alive:
+                self._homes[partition] = standby
+                self._epochs[partition] = self._epochs.get(partition, 0) + 1
+                del self._standbys[partition]
+                self.roles_version += 1
+
     def _look(self, now_s: float) -> None:
+        before, self._now_s = self.version, now_s
         for ordinal, place in list(self._nodes.items()):
             if place.alive and now_s - self._heard_s[ordinal] > self.lost_after_s:
                 self._nodes[ordinal] = replace(place, alive=False)
                 self.version += 1
+        if self.version != before or any(self._homes.get(name) not in self._nodes for name in self._standbys):
+            self._promote()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transferqueue.nodes.directory.state import MAX_NODES, DirectoryState, Joined
+from transferqueue.nodes.directory.state import MAX_NODES, DirectoryState, Joined, Role
 
 
 def state(**options: float) -> DirectoryState:
@@ -114,3 +114,76 @@ def test_a_first_start_has_nobody_to_wait_for() -> None:
 
 def test_two_directories_never_have_the_same_version() -> None:
     assert state().version != state().version
+
+
+def followed(directory: DirectoryState, *, standby: int | None = 1, epoch: int = 0) -> Role:
+    directory.place("p", 0)
+    return directory.declare("p", Role(0, standby, epoch))
+
+
+def test_a_standby_takes_the_place_of_a_lost_home() -> None:
+    directory = state()
+    for name in "abc":
+        joined(directory, name)
+    assert followed(directory) == Role(0, 1, 0)
+    assert directory.roles_of(1) == {"p": Role(0, 1, 0)}
+    version = directory.roles_version
+    assert directory.mark_lost(0)
+    assert directory.role_of("p") == Role(1, None, 1)
+    assert directory.home_of("p") == 1
+    assert directory.roles_version != version
+    # The old one, which was only stopped, is not heard any more; the new one is.
+    joined(directory, "a", ordinal=0, incarnation=1, partitions=["p"])
+    assert directory.declare("p", Role(0, 2, 0)) == Role(1, None, 1)
+    assert directory.declare("p", Role(1, 0, 1)) == Role(1, 0, 1)
+    assert directory.mark_lost(1)
+    assert directory.role_of("p") == Role(0, None, 2)
+
+
+def test_nobody_takes_the_place_who_did_not_follow() -> None:
+    directory = state()
+    for name in "ab":
+        joined(directory, name)
+    followed(directory, standby=None)
+    directory.mark_lost(0)
+    assert directory.role_of("p") == Role(0, None, 0)
+
+
+def test_a_standby_that_was_lost_first_takes_over_when_it_is_back() -> None:
+    directory = state()
+    for name in "ab":
+        joined(directory, name, 0.0)
+    followed(directory)
+    assert not directory.touch(1, 11.0), "both were not heard of for too long"
+    assert directory.role_of("p").home == 0
+    assert directory.heartbeat(1, 1, 12.0)
+    assert directory.role_of("p") == Role(1, None, 1)
+    assert directory.touch(1, 13.0)
+
+
+def test_a_sign_of_life_brings_nobody_back() -> None:
+    directory = state()
+    joined(directory, "a", 0.0)
+    assert directory.touch(0, 9.0)
+    assert directory.touch(0, 18.0), "the first one counted"
+    assert not directory.touch(0, 30.0)
+    assert not directory.touch(0, 31.0)
+    assert not directory.touch(7, 31.0)
+
+
+def test_after_a_restart_the_latest_home_is_it_and_a_standby_waits_for_one_that_is_away() -> None:
+    directory = state()
+    joined(directory, "b", 0.0, ordinal=1, incarnation=1, partitions=["p"])
+    joined(directory, "c", 0.0, ordinal=2, incarnation=1, partitions=["p"])
+    assert directory.declare("p", Role(2, None, 3)) == Role(2, None, 3), "whoever came first"
+    assert directory.declare("p", Role(1, None, 2)) == Role(2, None, 3)
+    # Of "q" only the standby is left; its home has as long to come back as any node.
+    assert directory.declare("q", Role(0, 1, 4)) == Role(0, 1, 4)
+    directory.heartbeat(1, 2, 9.0)
+    directory.nodes(9.0)
+    assert directory.role_of("q").home == 0
+    directory.heartbeat(1, 2, 10.5)
+    directory.nodes(10.5)
+    assert directory.role_of("q") == Role(1, None, 5)
+    assert directory.forget("q")
+    assert directory.role_of("q").standby is None

@@ -1,0 +1,72 @@
+"""All that a partition of stubs is, as changes that make it anew elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transferqueue.client.core import as_indexes
+from transferqueue.codec.stub_schema import payload_schema
+from transferqueue.errors import CorruptSegmentError
+from transferqueue.node_service.effects import MARKS, ROWS, Effect, effect_of_rows
+from transferqueue.nodes.names import Names
+from transferqueue.nodes.naming import stub_place
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved, Store
+
+_ROWS_AT_ONCE = 8192
+
+
+def image_of(store: Store, partition: str) -> Iterator[Effect]:
+    """Rows with keys, tags and names, then what tasks have consumed. Nothing may change the partition meanwhile."""
+    found, indexes, _, _ = store.production(partition, [])
+    if not found:
+        return
+    for start in range(0, len(indexes), _ROWS_AT_ONCE):
+        some = as_indexes(indexes[start : start + _ROWS_AT_ONCE])
+        listing = store.describe_rows(partition, some)
+        keyed = np.array([key is not None for key in listing.keys], dtype=np.bool_)
+        for mask in (keyed, ~keyed):
+            at = np.flatnonzero(mask)
+            if len(at):
+                keys = [listing.keys[row] or "" for row in at.tolist()] if mask is keyed else None
+                yield Effect(ROWS, as_indexes(some[at]), keys, [listing.tags[row] for row in at.tolist()])
+        resolved = store.resolve(partition, indexes=some, fields=None)
+        try:
+            yield from _stubs_of(resolved, some)
+        finally:
+            resolved.release()
+    snapshot = store.save()
+    snapshot.release()  # only its tables are read
+    saved = snapshot.session
+    for number, task, state, ranges in saved.tasks:
+        if saved.partitions[number] == partition:
+            stretches = [np.arange(first, first + count, dtype=np.int64) for first, count in ranges.tolist()]
+            rows = np.concatenate(stretches) if stretches else np.empty(0, dtype=np.int64)
+            yield Effect(MARKS, rows, task=task, state=state)
+
+
+def _stubs_of(resolved: Resolved, rows: Names) -> Iterator[Effect]:
+    """What was put together comes together."""
+    found: dict[tuple[bytes, bytes], tuple[Names, Names, dict[str, bytes]]] = {}
+    for number, name in enumerate(resolved.fields):
+        pieces = resolved.pieces(number)
+        schemas: dict[int, bytes] = {}
+        for block in dict.fromkeys(pieces[:, 2].tolist()):
+            layout = resolved.layout(number, block)
+            if layout is None or stub_place(resolved, number, block) < 0:
+                raise CorruptSegmentError(f"field {name!r} has payload where only names may be: on one node alone")
+            schemas[block] = layout.schema
+        for schema in dict.fromkeys(schemas.values()):
+            held = np.ascontiguousarray(pieces[[schemas[block] == schema for block in pieces[:, 2].tolist()]])
+            names = np.empty(int(held[:, 1].sum()), dtype=np.int64)
+            if len(names):
+                resolved.copy_rows(number, held, names.ctypes.data, names.nbytes)
+            at = np.concatenate([np.arange(first, first + count) for first, count in held[:, :2].tolist()])
+            entry = found.setdefault((at.tobytes(), names.tobytes()), (as_indexes(rows[at]), names, {}))
+            entry[2][name] = payload_schema(schema)
+    for indexes, names, fields in found.values():
+        yield effect_of_rows(indexes, None, [], names, fields)
