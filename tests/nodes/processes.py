@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.support.nursery import Child, Nursery
+from tests.support.sessions import wait_for
 from transferqueue import _native
 from transferqueue.client.cluster_client import ClusterClient
 from transferqueue.config import Config, build_config
@@ -225,6 +226,11 @@ class Processes:
         """See `replicas_of`."""
         found: list[Any] = self.specs[ordinal].link().call(ordinal, "test.replicas", {}, until_s=time.monotonic() + 10)
         return found
+
+    def follower(self, home: int, partition: str) -> int:
+        """The ordinal of the partition's standby, once it has one and there are two copies of all rows."""
+        wait_for(lambda: self.replicas(home)[1] == 0 and self.replicas(home)[0].get(partition) is not None, 40)
+        return int(self.replicas(home)[0][partition])
 
     def arm(self, ordinal: int, point: str, action: str = "kill") -> None:
         """See `arm_pause`: of the node's agent."""
