@@ -296,9 +296,9 @@ class Store:
     def save(self) -> SessionSnapshot: ...
     def reserve_all(self, sizes: Indexes) -> list[Reservation]:
         """One reservation a size, or StorageFullError and none. Does not wait."""
-    def load(self, session: SavedSession, reservations: Sequence[Reservation]) -> None:
+    def load(self, session: SavedSession, reservations: Sequence[Reservation], *, check_only: bool = False) -> None:
         """One commit: all rows of the session are replaced, block i of `session` lies in reservation i. ValueError: not
-        the tables of a session. On an error nothing changed."""
+        the tables of a session. On an error nothing changed; nor does it with `check_only`."""
 
     # gets
     def resolve(

@@ -25,8 +25,8 @@ std::vector<std::shared_ptr<PendingBlock>> reserve_all(Store& self, const Indexe
   return without_gil([&] { return self.reserve_all(converted); });
 }
 
-void load(Store& self, const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& reservations) {
-  without_gil([&] { self.load(session, reservations); });
+void load(Store& self, const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& reservations, bool check_only) {
+  without_gil([&] { self.load(session, reservations, check_only); });
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void load(Store& self, const SavedSession& session, const std::vector<std::share
 void bind_store_checkpoint(nb::class_<Store>& store) {
   store.def("save", [](Store& self) { return without_gil([&] { return self.save(); }); })
       .def("reserve_all", &reserve_all, nb::arg("sizes").noconvert())
-      .def("load", &load, nb::arg("session"), nb::arg("reservations"));
+      .def("load", &load, nb::arg("session"), nb::arg("reservations"), nb::kw_only(), nb::arg("check_only") = false);
 }
 
 }  // namespace tq::bind

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,8 @@ from tests.nodes.one_process import OneProcess, one_process
 from tests.support.sessions import wait_for
 from transferqueue import _native
 from transferqueue.checkpoint import node_save
+from transferqueue.checkpoint.libraries import new_checksum
+from transferqueue.checkpoint.manifest import FILES, MANIFEST, FileFacts, parse_manifest
 from transferqueue.client.client import TransferQueueClient
 from transferqueue.config import build_config
 from transferqueue.errors import (
@@ -33,6 +37,7 @@ from transferqueue.service import StorageService
 from transferqueue.storage.creation import create_session
 from transferqueue.storage.names import new_session_name
 
+pa = pytest.importorskip("pyarrow")
 pytest.importorskip("xxhash")
 pytestmark = pytest.mark.timeout(60)
 
@@ -222,6 +227,33 @@ def test_damage_is_found_before_anything_changes(saved: tuple[Filled, Path], tmp
         assert set(client.get_partition_list()) == {"kept"} | {"p", "q", "empty"} & set(client.get_partition_list())
         for node in cluster.at:
             assert not node.home._checkpoints._shares
+
+
+def test_tables_that_contradict_each_other_change_no_node(saved: tuple[Filled, Path], tmp_path: Path) -> None:
+    """Their checksums are right: somebody wrote them so."""
+    _, directory = saved
+    broken = tmp_path / "broken"
+    shutil.copytree(directory, broken)
+    name = "n2-payload-fields.arrow"
+    table = pa.ipc.open_file(str(broken / name)).read_all()
+    beyond = pa.array([1 << 20] * table.num_rows)
+    table = table.set_column(table.schema.get_field_index("data_offset"), "data_offset", beyond)
+    with pa.ipc.new_file(str(broken / name), table.schema) as writer:
+        writer.write_table(table)
+    raw = (broken / name).read_bytes()
+    checksum = new_checksum()
+    checksum.update(raw)
+    manifest = parse_manifest((broken / MANIFEST).read_bytes(), MANIFEST, FILES)
+    files = {**manifest.files, name: FileFacts(len(raw), checksum.hexdigest())}
+    (broken / MANIFEST).write_bytes(msgspec.structs.replace(manifest, files=files).encode())
+    with one_process(2) as cluster:
+        kept = cluster.at[0].client.put(_rows(0, 3), partition_id="kept")
+        with pytest.raises(CorruptCheckpointError, match="outside the block"):
+            cluster.at[0].client.load_checkpoint(broken)
+        for node in cluster.at:
+            assert node.client.get_partition_list() == ["kept"]
+            assert node.client.get_data(kept, fields=["x"])["x"].tolist() == [0, 1, 2]
+            assert node.store.stats()["pending_bytes"] == 0
 
 
 def _load_on_a_machine(directory: Path) -> None:

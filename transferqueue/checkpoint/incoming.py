@@ -64,6 +64,7 @@ class Incoming:
 
     Args:
         renamed: see `renamed_stubs`.
+        check: whether the index looks at the tables now; else it does at the `switch`.
 
     Raises:
         CorruptCheckpointError: payload is missing, or lies outside of its block. PickleNotAllowedError: see `load`.
@@ -78,6 +79,7 @@ class Incoming:
         *,
         allow_pickle: bool,
         renamed: Sequence[tuple[int, int, Ints]] = (),
+        check: bool = False,
     ) -> None:
         self._store = store
         self._plan = plan
@@ -90,6 +92,9 @@ class Incoming:
                 reservations[block].copy_in([(offset, names.ctypes.data, names.nbytes)])
             if not allow_pickle:
                 refuse_pickled_rows(plan.session, reservations, self._shown)
+            if check:
+                with as_corruption(self._shown, "its tables contradict each other"):
+                    store.load(plan.session, reservations, check_only=True)
         self._reservations = reservations
 
     def names_only(self) -> bool:

@@ -61,7 +61,7 @@ def bring(
         own = first_row(ordinal)
         behind = max(own, next_row, whole.spent().get(ordinal, 0))
         plan = plan_of_piece(whole, min(behind, own + MOST_ROWS), prefixes, files)
-        return Incoming(store, files, plan, allow_pickle=allow_pickle, renamed=renamed)
+        return Incoming(store, files, plan, allow_pickle=allow_pickle, renamed=renamed, check=True)
 
 
 def names_of(files: CheckpointFiles, prefix: str) -> Ints:

@@ -314,6 +314,8 @@ class Index {
   // One commit: all partitions are doomed (see clear_partition; finish_clears removes their records) and those of `saved` are
   // in their place, block i in reservation i. Indexes are those of `saved`, and no lower ones are given out from then on.
   void replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner);
+  // Whether `replace` would refuse `saved`. Changes nothing.
+  void check_replacement(const SavedSession& saved, const std::vector<Reservation>& reservations);
   // A reservation becomes several, side by side; sizes are multiples of 64. What is left over is free.
   std::vector<Reservation> split(const Reservation& whole, OwnerId owner, const std::vector<std::uint64_t>& sizes);
 

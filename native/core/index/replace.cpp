@@ -188,13 +188,12 @@ class Replacement {
   std::vector<std::vector<FieldId>> ids_;  // of each block's fields
 };
 
-}  // namespace
-
-void Index::replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner) {
+// Refuses what is no session, or not in these blocks; the keys of each partition.
+std::vector<HashedKeys> checked_keys(Index::Impl& impl, const SavedSession& saved, const std::vector<Reservation>& reservations) {
   check_saved(saved, reservations);
   // At the least 40 bytes of the index for 4,096 of them (bitmap.hpp): tables that name more would only hold the write lock
   // until it is full.
-  std::uint64_t left = impl_->env->total_pages() * impl_->env->page_nbytes() / 40 * RowBitmap::n_rows;
+  std::uint64_t left = impl.env->total_pages() * impl.env->page_nbytes() / 40 * RowBitmap::n_rows;
   for (const SavedTask& task : saved.tasks) {
     for (const RowRange& range : task.consumed) {
       const auto count = static_cast<std::uint64_t>(range.count);
@@ -210,7 +209,18 @@ void Index::replace(const SavedSession& saved, const std::vector<Reservation>& r
   }
   std::vector<HashedKeys> keys;
   keys.reserve(texts.size());
-  for (const std::vector<std::string>& of_partition : texts) check_new_keys(keys.emplace_back(impl_->hasher, of_partition));
+  for (const std::vector<std::string>& of_partition : texts) check_new_keys(keys.emplace_back(impl.hasher, of_partition));
+  return keys;
+}
+
+}  // namespace
+
+void Index::check_replacement(const SavedSession& saved, const std::vector<Reservation>& reservations) {
+  checked_keys(*impl_, saved, reservations);
+}
+
+void Index::replace(const SavedSession& saved, const std::vector<Reservation>& reservations, OwnerId owner) {
+  const std::vector<HashedKeys> keys = checked_keys(*impl_, saved, reservations);
   impl_->write_asked(Room::put, [&](WriteTxn& txn) {
     Replacement(*impl_, saved, reservations, owner, keys).run(txn);
     TQ_PAUSE("index.replace.before_commit");

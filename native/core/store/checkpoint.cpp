@@ -152,7 +152,7 @@ std::vector<std::shared_ptr<PendingBlock>> Store::reserve_all(const std::vector<
   return blocks;
 }
 
-void Store::load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks) {
+void Store::load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks, bool check_only) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
   Index& index = call.index();
@@ -173,6 +173,7 @@ void Store::load(const SavedSession& session, const std::vector<std::shared_ptr<
   // Each is locked below: one that stands twice would wait for itself.
   if (std::adjacent_find(refs.begin(), refs.end()) != refs.end()) throw Error(ErrorCode::invalid, "load: a reservation stands twice");
 
+  if (check_only) return index.check_replacement(session, reservations);
   const std::vector<std::string> before = index.partitions();
   {
     std::vector<std::unique_ptr<PendingBlock::Publication>> publications;

@@ -109,8 +109,9 @@ class Store {
   std::shared_ptr<SessionSnapshot> save();
   // One block a size, or none at all: Error(storage_full). Does not wait.
   std::vector<std::shared_ptr<PendingBlock>> reserve_all(const std::vector<std::uint64_t>& sizes);
-  // One commit puts `session` in the place of all rows, its i-th block in blocks[i]. On an error nothing changed.
-  void load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks);
+  // One commit puts `session` in the place of all rows, its i-th block in blocks[i]. On an error nothing changed. `check_only`:
+  // it is looked at whether these are tables of a session that lie in these blocks, and nothing changes.
+  void load(const SavedSession& session, const std::vector<std::shared_ptr<PendingBlock>>& blocks, bool check_only = false);
 
   // Numbers of requests: see index/requests.hpp.
   std::shared_ptr<index::ArmedRequest> request(const RequestId& id, std::string reply);
