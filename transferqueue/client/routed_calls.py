@@ -6,6 +6,7 @@ table in `routes`, so that no call has logic of its own here but those that conc
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -32,6 +33,7 @@ from transferqueue.waiting import Steps, away, blocking, deadline, is_over
 
 _MOVES = 5
 _ATTEMPT_S = WAIT_SLICE_S + 5.0
+_LOOK_S = 12.0
 
 
 class RoutedCalls(NodeClient):
@@ -51,12 +53,23 @@ class RoutedCalls(NodeClient):
     def _at_home(self, partition: str, home: int, method: str, args: Mapping[str, Any], until_s: float) -> Steps[Any]:
         """One call of the home's agent, elsewhere when that is not the home any more."""
         request_id = uuid.uuid4().bytes  # where it is made again, at whatever home, it is the same call
-        for _ in range(_MOVES):
+        moves = 0
+        while moves < _MOVES:
+            moves += 1
+            # Another node may have taken over, and nobody may be left who says that this one is lost.
+            limit_s = min(until_s, time.monotonic() + _LOOK_S) if self.link.replicated else until_s
             call = functools.partial(
-                self.link.call, home, method, args, until_s=until_s, request_id=request_id, attempt_s=_ATTEMPT_S
+                self.link.call, home, method, args, until_s=limit_s, request_id=request_id, attempt_s=_ATTEMPT_S
             )
             try:
                 return (yield from away(call))
+            except NodeUnreachableError:
+                if limit_s >= until_s:
+                    raise
+                with contextlib.suppress(NodeUnreachableError):
+                    heir = yield from away(functools.partial(self.link.heir_of, partition, home))
+                    home = home if heir is None else heir
+                moves -= 1  # its deadline ends it
             except NotHomeError:
                 self.link.forget_home(partition)
                 moved = yield from self._home(partition, create=True)

@@ -39,7 +39,7 @@ class FollowedDirectory:
     ) -> NodePlace | None:
         """See `DirectoryClient.place_of`."""
         if known_will_do:
-            return self._now()[1].place_of(ordinal, until_s=until_s, fresh=fresh, known_will_do=True)
+            return self._follow().place_of(ordinal, until_s=until_s, fresh=fresh, known_will_do=True)
         return self._asked(lambda client, limit_s: client.place_of(ordinal, until_s=limit_s, fresh=fresh), until_s)
 
     def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool:
