@@ -55,8 +55,7 @@ def _of_another_run(name: str) -> bool:
 
 
 def _session_files() -> set[str]:
-    own = {entry.name for entry in os.scandir(_SHM) if entry.name.startswith(_PREFIXES)}
-    return {name for name in own if not _of_another_run(name)}
+    return {entry.name for entry in os.scandir(_SHM) if entry.name.startswith(_PREFIXES)}
 
 
 def _children() -> dict[int, str]:
@@ -91,7 +90,8 @@ def leaves_nothing_behind() -> Iterator[None]:
     yield
     deadline = time.monotonic() + 10.0  # a child that was told to end may take a moment to be gone
     while True:
-        files = _session_files() - files_before
+        # What others had before stays theirs when they die meanwhile.
+        files = {name for name in _session_files() - files_before if not _of_another_run(name)}
         children = {
             pid: command
             for pid, command in _children().items()

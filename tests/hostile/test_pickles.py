@@ -18,6 +18,7 @@ from tests.support.other_users import AS_ROOT, OTHER, become
 from tests.support.sessions import Forked, left_behind
 from transferqueue.samplers import BaseSampler, GRPOGroupNSampler, SeqlenBalancedSampler
 from transferqueue.samplers.states import encode_state, needs_pickle
+from transferqueue.storage.checked_json import check, write_checked
 from transferqueue.storage.names import SessionPaths, new_session_name
 
 pytestmark = pytest.mark.timeout(120)
@@ -163,7 +164,9 @@ def test_a_session_of_another_machine_is_not_read() -> None:
     with tq.init(**SMALL) as session:
         description = Path(session.attachment.paths.description)
         original = description.read_text()
-        description.write_text(json.dumps({**json.loads(original), "host": "0c5b9f7e-another-machine"}))
+        values = json.loads(original)
+        check(values)  # takes the checksum out
+        description.write_text(write_checked({**values, "host": "0c5b9f7e-another-machine"}))
         process.say(session.name)
         kind, text = process.hear()
         assert kind == "LayoutMismatchError"
