@@ -43,7 +43,7 @@ class CheckpointLeader:
             what the first node raises. DataLostError: a node is lost. NodeUnreachableError: its agent was started again
             meanwhile.
         """
-        with ThreadPoolExecutor(min(len(self.ordinals), _MOST_THREADS), "transferqueue-checkpoint") as pool:
+        with self._threads() as pool:
             jobs: dict[Future[Any], int] = {
                 pool.submit(self._call, ordinal, step, args(ordinal)): ordinal for ordinal in self.ordinals
             }
@@ -55,7 +55,7 @@ class CheckpointLeader:
 
     def outcomes(self, step: str, args: Mapping[str, Any]) -> dict[int, BaseException | None]:
         """`each` of a step that is not stopped when it fails on some node: ordinal -> its error."""
-        with ThreadPoolExecutor(min(len(self.ordinals), _MOST_THREADS), "transferqueue-checkpoint") as pool:
+        with self._threads() as pool:
             jobs = {ordinal: pool.submit(self._call, ordinal, step, args) for ordinal in self.ordinals}
             return {ordinal: job.exception() for ordinal, job in jobs.items()}
 
@@ -67,8 +67,11 @@ class CheckpointLeader:
             with contextlib.suppress(TransferQueueError):
                 self._link.call(ordinal, "checkpoint.end", {"id": self.key}, until_s=until_s)
 
-        with ThreadPoolExecutor(min(len(self.ordinals), _MOST_THREADS), "transferqueue-checkpoint") as pool:
+        with self._threads() as pool:
             list(pool.map(end, self.ordinals))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(min(len(self.ordinals), _MOST_THREADS), "transferqueue-checkpoint")
 
     def _call(self, ordinal: int, step: str, args: Mapping[str, Any]) -> Any:
         sent = {"id": self.key, **args}

@@ -68,7 +68,7 @@ class HomeService(HomeRowCalls):
         self._claims = RemoteClaims(store, link)
         self.replicas: Replicas | None = None
         if link.replicated and fetcher is not None:
-            self.replicas = Replicas(attachment, config, link, fetcher, self._payload, self._references)
+            self.replicas = Replicas(attachment, config, service, link, fetcher, self._payload, self._references)
         replication = None if self.replicas is None else self.replicas.replication
         self.upkeep = Upkeep(self._payload, self._references, self._block_names, self._claims, link, replication)
         self._checkpoints = CheckpointCalls(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from transferqueue.client.core import Housekeeping
 from transferqueue.client.node_client import NodeClient
 from transferqueue.config import Config
 from transferqueue.errors import ClosedError, SessionNotFoundError, TransferQueueError
@@ -42,7 +43,7 @@ class Replicas:
     """Of one agent.
 
     Args:
-        attachment, config: of the node.
+        attachment, config, service: of the node.
         link, fetcher, payload, references: of the agent.
 
     Attributes:
@@ -54,6 +55,7 @@ class Replicas:
         self,
         attachment: Attachment,
         config: Config,
+        service: Housekeeping,
         link: NodeLink,
         fetcher: Fetcher,
         payload: PayloadStore,
@@ -63,7 +65,7 @@ class Replicas:
         self._payload = payload
         self._references = references
         store = attachment.store
-        room = NodeClient(attachment, config, _Nobody(), link.cluster, link.ordinal)
+        room = NodeClient(attachment, config, service, link.cluster, link.ordinal)
 
         def reserve(nbytes: int) -> Reservation:
             return run_steps(store, room._reserve(nbytes, _ROOM_S))
@@ -191,11 +193,3 @@ class Replicas:
         except (TransferQueueError, OSError, MemoryError) as error:
             _log.info("looking after second copies is tried again: %s", error)
         return True
-
-
-class _Nobody:
-    def start_if_missing(self) -> None:
-        """Nothing."""
-
-    def note_gather(self, partition: str, indexes: Any, fields: Sequence[str], copied_nbytes: int) -> None:
-        """Nothing."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transferqueue.logs import get_logger
 from transferqueue.node_service.effects import WEIGHT, Effect, Room, apply_effect
-from transferqueue.node_service.home_calls import names_of
+from transferqueue.node_service.home_calls import names_of, until_of
 from transferqueue.node_service.keeper import Keeper
 from transferqueue.node_service.replicated_store import not_home
 from transferqueue.nodes.names import is_standby, standby_name
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("nodes")
 _ABANDONED_S = 60.0
-_CALL_S = 30.0
 BEHIND = "behind"
 """The answer to changes that do not follow on what the standby has: it has to be told everything."""
 
@@ -154,6 +153,5 @@ class Standby:
         return None
 
     def _keep(self, call: Call) -> None:
-        until_s = time.monotonic() + (_CALL_S if call.left_s is None else call.left_s)
         fields: Any = call.args["fields"]
-        self._keeper.keep(names_of(call), None if fields is None else list(fields), until_s)
+        self._keeper.keep(names_of(call), None if fields is None else list(fields), until_of(call))
