@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from transferqueue.checkpoint.piece import Ints, Piece
-from transferqueue.checkpoint.stub_names import ReadBytes, stub_fields
-from transferqueue.codec.stub_schema import is_stub
+from transferqueue.checkpoint.stub_names import ReadBytes, are_stubs, stub_fields
 
 # A cell to be: block of the result, its row, positions of fields in it.
 _Cell = tuple[int, int, list[int]]
@@ -158,15 +157,14 @@ def _by_run(piece: Piece) -> list[list[_Cell]]:
 
 def _without_stub_fields(piece: Piece) -> Piece:
     """Blocks may hold payload beside stubs: these go, since nothing names them any more."""
-    stub = [is_stub(schema) for schema in piece.schemas]
-    if not any(stub):
+    kept = ~are_stubs(piece)
+    if kept.all():
         return piece
-    keep = np.flatnonzero(~np.array(stub, np.bool_))
-    position = np.cumsum(~np.array(stub, np.bool_)) - 1  # among those kept
+    keep = np.flatnonzero(kept)
+    position = np.cumsum(kept) - 1  # among those kept
     first = piece.first_fields
-    of_block = np.repeat(np.arange(len(piece.blocks)), piece.blocks[:, 3])
     blocks = piece.blocks.copy()
-    blocks[:, 3] = np.bincount(of_block[keep], minlength=len(blocks))
+    blocks[:, 3] = np.bincount(piece.block_of_field[keep], minlength=len(blocks))
     new_first = np.cumsum(blocks[:, 3]) - blocks[:, 3]
     cell_block = np.repeat(piece.cells[:, 0], piece.cells[:, 2])
     at = first[cell_block] + piece.cell_fields

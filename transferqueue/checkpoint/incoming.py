@@ -18,7 +18,7 @@ from transferqueue.checkpoint.pickles import refuse_pickled_rows, refuse_pickled
 from transferqueue.checkpoint.piece import Ints, Piece
 from transferqueue.checkpoint.reserving import give_back, reserved
 from transferqueue.checkpoint.session_check import check_fields, check_names, check_states, check_tags
-from transferqueue.checkpoint.stub_names import ReadBytes, Renaming, stub_fields
+from transferqueue.checkpoint.stub_names import ReadBytes, Renaming, are_stubs, stub_fields
 from transferqueue.checkpoint.tables import from_tables
 from transferqueue.codec.stub_schema import is_stub
 from transferqueue.nodes.names import PAYLOAD as PAYLOAD_PARTITION
@@ -212,11 +212,9 @@ class StubBlocks:
     """
 
     def __init__(self, files: CheckpointFiles, piece: Piece, prefixes: Sequence[str]) -> None:
-        stub = np.fromiter(map(is_stub, piece.schemas), np.bool_, len(piece.schemas))
-        of_block = np.repeat(np.arange(len(piece.blocks)), piece.blocks[:, 3])
         self._bytes: dict[int, npt.NDArray[np.uint8]] = {}
         wanted: dict[int, dict[int, int]] = {}
-        for block in np.unique(of_block[stub]).tolist():
+        for block in np.unique(piece.block_of_field[are_stubs(piece)]).tolist():
             file, number = piece.origin[block].tolist()
             wanted.setdefault(file, {})[number] = block
         for file, numbers in wanted.items():

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transferqueue import _native
-from transferqueue.nodes.names import PAYLOAD, ordinals_of, runs_of
+from transferqueue.nodes.names import PAYLOAD, ordinals_of, ranges_of, runs_of
 
 Ints = npt.NDArray[np.int64]
 Strings = tuple[npt.NDArray[np.uint8], Ints]
@@ -79,7 +79,12 @@ class Piece:
     @property
     def first_fields(self) -> Ints:
         """int64 [blocks]: where the fields of each block begin."""
-        return np.cumsum(self.blocks[:, 3]) - self.blocks[:, 3]
+        return _starts(self.blocks[:, 3])
+
+    @property
+    def block_of_field(self) -> Ints:
+        """int64 [fields]: which block each is of."""
+        return np.repeat(np.arange(len(self.blocks)), self.blocks[:, 3])
 
     def spent(self) -> dict[int, int]:
         """Ordinal of a node -> behind the last row index of its range that is in here, living or consumed."""
@@ -253,12 +258,6 @@ def joined(pieces: Sequence[Piece]) -> Piece:
         tags=[whole.tags[at] for at in named],
     )
     return sorted_rows.cut(_all_of(whole, order))
-
-
-def ranges_of(starts: Ints, counts: Ints) -> Ints:
-    """int64: of each start as many numbers from there on, one after another."""
-    total = int(counts.sum())
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - _starts(counts), counts)
 
 
 def _starts(counts: Ints) -> Ints:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from transferqueue.checkpoint.piece import Ints, Piece, ranges_of
+from transferqueue.checkpoint.piece import Ints, Piece
 from transferqueue.codec.stub_schema import is_stub
+from transferqueue.nodes.names import ranges_of
 
 # (block of the piece, offset in it, nbytes) -> its bytes, uint8.
 ReadBytes = Callable[[int, int, int], npt.NDArray[np.uint8]]
@@ -41,14 +42,14 @@ class StubField:
         return read(self.block, self.data_offset, 8 * self.rows).view(np.int64)
 
 
-def has_stubs(piece: Piece) -> bool:
-    """Whether any of its payload is elsewhere."""
-    return any(map(is_stub, dict.fromkeys(piece.schemas)))
+def are_stubs(piece: Piece) -> npt.NDArray[np.bool_]:
+    """bool [fields]: whose payload is elsewhere."""
+    return np.fromiter(map(is_stub, piece.schemas), np.bool_, len(piece.schemas))
 
 
 def stub_fields(piece: Piece) -> Iterator[StubField]:
     """All of a piece."""
-    stub = np.fromiter(map(is_stub, piece.schemas), np.bool_, len(piece.schemas))
+    stub = are_stubs(piece)
     if not stub.any():
         return
     first = piece.first_fields

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transferqueue.nodes.names import PAYLOAD, Names
-from transferqueue.nodes.payload import Mask
+from transferqueue.nodes.names import PAYLOAD, Mask, Names, ranges_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -58,9 +57,8 @@ class BlockNames:
         """Those blocks are gone; the names that they had."""
         with self._guard:
             ranges = sorted(self._blocks.pop(block_id) for block_id in block_ids if block_id in self._blocks)
-        if not ranges:
-            return np.empty(0, dtype=np.int64)
-        return np.concatenate([np.arange(first, first + rows, dtype=np.int64) for first, rows in ranges])
+        table = np.array(ranges, dtype=np.int64).reshape(-1, 2)
+        return ranges_of(table[:, 0], table[:, 1])
 
     def known(self, names: Names) -> Mask:
         """bool [names]: which are those of blocks that there are."""

@@ -19,8 +19,9 @@ from transferqueue.logs import get_logger
 from transferqueue.nodes.fetching import Fetcher
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import KEPT, PAYLOAD, Names, ordinals_of
-from transferqueue.nodes.payload import Mask, PayloadStore
+from transferqueue.nodes.names import KEPT, PAYLOAD, Mask, Names, ordinals_of
+from transferqueue.nodes.naming import rows_there
+from transferqueue.nodes.payload import PayloadStore
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
@@ -97,9 +98,7 @@ class Keeper:
         resolved = self._store.resolve(PAYLOAD, indexes=names, fields=None, lease=False)
         found: dict[bytes, tuple[list[str], Names]] = {}
         for number, name in enumerate(resolved.fields):
-            there = np.zeros(len(names), dtype=np.bool_)
-            for first, count, _, _ in resolved.pieces(number).tolist():
-                there[first : first + count] = True
+            there = rows_there(resolved, number)
             found.setdefault(there.tobytes(), ([], names[there]))[0].append(name)
         return list(found.values())
 

@@ -11,8 +11,8 @@ from transferqueue.client.core import as_indexes
 from transferqueue.codec.stub_schema import payload_schema
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.node_service.effects import MARKS, ROWS, Effect, effect_of_rows
-from transferqueue.nodes.names import Names
-from transferqueue.nodes.naming import stub_place
+from transferqueue.nodes.names import Names, ranges_of
+from transferqueue.nodes.naming import read_names, stub_place
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved, Store
@@ -44,9 +44,7 @@ def image_of(store: Store, partition: str) -> Iterator[Effect]:
     saved = snapshot.session
     for number, task, state, ranges in saved.tasks:
         if saved.partitions[number] == partition:
-            stretches = [np.arange(first, first + count, dtype=np.int64) for first, count in ranges.tolist()]
-            rows = np.concatenate(stretches) if stretches else np.empty(0, dtype=np.int64)
-            yield Effect(MARKS, rows, task=task, state=state)
+            yield Effect(MARKS, ranges_of(ranges[:, 0], ranges[:, 1]), task=task, state=state)
 
 
 def _stubs_of(resolved: Resolved, rows: Names) -> Iterator[Effect]:
@@ -61,11 +59,8 @@ def _stubs_of(resolved: Resolved, rows: Names) -> Iterator[Effect]:
                 raise CorruptSegmentError(f"field {name!r} has payload where only names may be: on one node alone")
             schemas[block] = layout.schema
         for schema in dict.fromkeys(schemas.values()):
-            held = np.ascontiguousarray(pieces[[schemas[block] == schema for block in pieces[:, 2].tolist()]])
-            names = np.empty(int(held[:, 1].sum()), dtype=np.int64)
-            if len(names):
-                resolved.copy_rows(number, held, names.ctypes.data, names.nbytes)
-            at = np.concatenate([np.arange(first, first + count) for first, count in held[:, :2].tolist()])
+            held = pieces[[schemas[block] == schema for block in pieces[:, 2].tolist()]]
+            names, at = read_names(resolved, number, held), ranges_of(held[:, 0], held[:, 1])
             entry = found.setdefault((at.tobytes(), names.tobytes()), (as_indexes(rows[at]), names, {}))
             entry[2][name] = payload_schema(schema)
     for indexes, names, fields in found.values():

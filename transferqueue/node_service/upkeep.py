@@ -28,8 +28,8 @@ from transferqueue.logs import get_logger
 from transferqueue.node_service.discards import Discards
 from transferqueue.node_service.references import References
 from transferqueue.nodes.link import NodeLink
-from transferqueue.nodes.names import MOST_NODES, Names, ordinals_of
-from transferqueue.nodes.payload import GRACE_S, Mask, PayloadStore
+from transferqueue.nodes.names import MOST_NODES, Mask, Names, ordinals_of
+from transferqueue.nodes.payload import GRACE_S, PayloadStore
 
 if TYPE_CHECKING:
     from transferqueue.node_service.block_names import BlockNames

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import ordinals_of
-from transferqueue.nodes.naming import BlockNames, groups_of
+from transferqueue.nodes.names import Mask, ordinals_of
+from transferqueue.nodes.naming import BlockNames, groups_of, rows_there
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved, Store
@@ -79,14 +79,11 @@ def _much_asked(resolved: Resolved, number: int) -> list[_Block]:
     return found
 
 
-def _complete(resolved: Resolved) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _complete(resolved: Resolved) -> Mask:
     """bool [rows]: which have all the fields."""
     there = np.ones(resolved.n_rows, dtype=np.bool_)
     for number in range(len(resolved.fields)):
-        has = np.zeros(resolved.n_rows, dtype=np.bool_)
-        for first, count, _, _ in resolved.pieces(number).tolist():
-            has[first : first + count] = True
-        there &= has
+        there &= rows_there(resolved, number)
     return there
 
 

@@ -27,6 +27,7 @@ from transferqueue.nodes.described import Described, Positions, Request, alike
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.located import Group
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.naming import rows_there
 from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.pull_block import PullBlock, PullPart
 from transferqueue.nodes.pull_lock import pull_lock
@@ -263,10 +264,7 @@ def _missing(group: Group, resolved: Resolved) -> list[Wanted]:
         shared = resolved.piece_list_id(number)
         rows = seen.get(shared)
         if rows is None:
-            there = np.zeros(resolved.n_rows, dtype=np.bool_)
-            for first, count, _, _ in resolved.pieces(number).tolist():
-                there[first : first + count] = True
-            lacking = np.flatnonzero(~there)
+            lacking = np.flatnonzero(~rows_there(resolved, number))
             # A row that is asked for twice (a pad) is pulled once.
             _, once = np.unique(group.names[lacking], return_index=True)
             rows = seen[shared] = lacking[np.sort(once)]

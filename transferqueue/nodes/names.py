@@ -31,6 +31,7 @@ MOST_ROWS = 1 << (ORDINAL_SHIFT - 1)
 MOST_NODES = 1 << (62 - ORDINAL_SHIFT)
 
 Names = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def first_row(ordinal: int) -> int:
@@ -66,6 +67,14 @@ def standby_name(partition: str) -> str:
 def is_standby(partition: str) -> bool:
     """Whether it is the hidden partition of a standby."""
     return partition.startswith(STANDBY)
+
+
+def ranges_of(starts: Names, counts: Names) -> Names:
+    """int64: of each start as many numbers from there on, one after another."""
+    behind = np.cumsum(counts)
+    total = int(behind[-1]) if len(behind) else 0
+    numbers: Names = np.arange(total, dtype=np.int64) + np.repeat(starts - (behind - counts), counts)
+    return numbers
 
 
 def runs_of(names: Names) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from transferqueue._native import DENSE
 from transferqueue.codec.stub_schema import is_stub, read_stub
 from transferqueue.errors import CorruptSegmentError
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import Names, ordinals_of
+from transferqueue.nodes.names import Mask, Names, ordinals_of, ranges_of
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved
@@ -85,13 +85,8 @@ def _nodes(resolved: Resolved, number: int, pieces: Names, places: dict[int, int
             found[first : first + count] = ordinal
     stubs = [piece for piece in pieces if places[int(piece[2])] >= 0]
     if stubs:
-        held = np.ascontiguousarray(np.stack(stubs))
-        names = np.empty(int(held[:, 1].sum()), dtype=np.int64)
-        _read_names(resolved, number, held, names)
-        at = 0
-        for first, count, _, _ in held.tolist():
-            found[first : first + count] = ordinals_of(names[at : at + count])
-            at += count
+        held = np.stack(stubs)
+        found[ranges_of(held[:, 0], held[:, 1])] = ordinals_of(read_names(resolved, number, held))
     return found
 
 
@@ -101,6 +96,14 @@ def _same(left: Group, right: Group) -> bool:
         and np.array_equal(left.names, right.names)
         and np.array_equal(left.home_blocks, right.home_blocks)
     )
+
+
+def rows_there(resolved: Resolved, number: int) -> Mask:
+    """bool [rows]: which have the field."""
+    there = np.zeros(resolved.n_rows, dtype=np.bool_)
+    pieces = resolved.pieces(number)
+    there[ranges_of(pieces[:, 0], pieces[:, 1])] = True
+    return there
 
 
 def stub_place(resolved: Resolved, number: int, block: int) -> int:
@@ -137,20 +140,17 @@ def _group(
     block_names: BlockNames | None,
 ) -> Group:
     rows = resolved.n_rows
-    names = np.full(rows, -1, dtype=np.int64)
     if all(place >= 0 for place in places.values()):
-        _read_names(resolved, number, pieces, names)
-        return Group([], names)
+        read = read_names(resolved, number, pieces)
+        if len(read) != rows:
+            raise CorruptSegmentError(f"stubs of field {resolved.fields[number]!r} are no names")
+        return Group([], read)
+    names = np.full(rows, -1, dtype=np.int64)
     home_blocks = np.full(rows, -1, dtype=np.int64)
     stub_pieces = [piece for piece in pieces if places[int(piece[2])] >= 0]
     if stub_pieces:
-        held = np.ascontiguousarray(np.stack(stub_pieces))
-        read = np.empty(int(held[:, 1].sum()), dtype=np.int64)
-        _read_names(resolved, number, held, read)
-        at = 0
-        for first, count, _, _ in held.tolist():
-            names[first : first + count] = read[at : at + count]
-            at += count
+        held = np.stack(stub_pieces)
+        names[ranges_of(held[:, 0], held[:, 1])] = read_names(resolved, number, held)
     for first, count, block, row in pieces.tolist():
         if places[block] >= 0:
             continue
@@ -161,6 +161,11 @@ def _group(
     return Group([], names, home_blocks=home_blocks)
 
 
-def _read_names(resolved: Resolved, number: int, pieces: Names, names: Names) -> None:
+def read_names(resolved: Resolved, number: int, pieces: Names) -> Names:
+    """int64: the names in these pieces of a field, all of stubs, one after another. Reads them, hence while they are
+    leased."""
+    names = np.empty(int(pieces[:, 1].sum()), dtype=np.int64)
+    pieces = np.ascontiguousarray(pieces)
     if len(names) and resolved.copy_rows(number, pieces, names.ctypes.data, names.nbytes) != names.nbytes:
         raise CorruptSegmentError(f"stubs of field {resolved.fields[number]!r} are no names")
+    return names

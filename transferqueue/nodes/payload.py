@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from transferqueue._native import claim_clock
 from transferqueue.errors import StaleMetadataError, TransferTimeoutError
-from transferqueue.nodes.names import PAYLOAD, Names, ordinals_of
+from transferqueue.nodes.names import PAYLOAD, Mask, Names, ordinals_of
 from transferqueue.tag_maps import TagDecoder, encode_tags
 from transferqueue.waiting import Sleep, sleep_here
 
@@ -29,7 +28,6 @@ GRACE_S = 10.0
 IN_FLIGHT_TAG = "until"
 _TAKEN_AT_ONCE = 1 << 16
 _FAR = 1 << 32
-Mask = npt.NDArray[np.bool_]
 
 
 class PayloadStore:
