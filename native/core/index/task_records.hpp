@@ -26,7 +26,8 @@ void for_each_marks(const Txn& txn, PartitionId partition, std::uint64_t task, V
   }
 }
 
-// Rows that the task was ever given since its reset: a mark stays when its row is cleared (indexes are never used again).
+// Rows that the task was ever given since its reset: a mark stays when its row is cleared, since one that is made again is the
+// sample that it was.
 inline std::int64_t marked_rows(const Txn& txn, PartitionId partition, std::uint64_t task) {
   std::int64_t count = 0;
   for_each_marks(txn, partition, task, [&](const Cursor& cursor) { count += RowBitmap::parse(cursor.value()).count(); });
