@@ -25,6 +25,9 @@ KEPT_STEPS = 30
 # Every block of a coalesced batch (1.7 MB) is kept by a tenth of its rows for 30 steps: 51 MB, if nobody compacted.
 # What lives at once is 3 batches and 5 MB.
 SIZE = "40MiB"
+# What compaction leaves, leases apart (docs/decisions/019-compaction.md): four times what lives, and a slack.
+FRAGMENTATION = 4
+SLACK_SHARE = 16
 
 # What may differ between the first and the last third of a run that does not leak. Descriptors and mappings: a handful
 # that a moment has more. Memory: a leak of one row a step is 3.5 MB between the middles of the first and the last third
@@ -59,6 +62,7 @@ class LongRun:
         self.steps = 0
         self._kept_steps = kept_steps
         self.samples: dict[str, list[float]] = defaultdict(list)
+        self.fragmented: list[str] = []  # samples in which more was used than compaction may leave
         self._batch: BatchMeta | None = None  # complete, to be trained on
         self._done: BatchMeta | None = None  # trained on, to be cleared but for some rows
         self._kept: list[BatchMeta] = []  # by step
@@ -126,6 +130,9 @@ class LongRun:
             self.samples[f"controller: {name}"].append(value)
         figures = self.client._store.stats()
         mebibyte = 1 << 20
+        bound = FRAGMENTATION * figures["live_bytes"] + figures["total_bytes"] / SLACK_SHARE + figures["leased_bytes"]
+        if figures["used_bytes"] > bound:
+            self.fragmented.append(f"step {self.steps}: {figures}")
         self.samples["store used, MiB"].append(figures["used_bytes"] / mebibyte)
         self.samples["store live, MiB"].append(figures["live_bytes"] / mebibyte)
         self.samples["store used / live"].append(figures["used_bytes"] / max(1, figures["live_bytes"]))
