@@ -1,26 +1,16 @@
-"""Servers of payload over plain TCP, transports to them, and room for what they send."""
+"""Servers of payload over plain TCP, and transports to them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN
-from tests.unit.transferqueue.nodes.transport.transports import Room, expected
-from transferqueue._native import Store
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_server import PayloadServer
-from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDescription, PayloadRequest
 from transferqueue.nodes.transport.sockets import PayloadPort, SocketTransport
-
-
-def soon(seconds: float) -> float:
-    return time.monotonic() + seconds
 
 
 @contextmanager
@@ -53,14 +43,3 @@ def sockets(
         yield transport
     finally:
         transport.close()
-
-
-def room_for(store: Store, what: PayloadRequest) -> Room:
-    sizes = {name: np.full(len(what.rows), len(data) // len(what.rows)) for name, data in expected(store, what).items()}
-    none = np.zeros(0, np.int64)
-    return Room(PayloadDescription({name: FieldDescription((), none, size) for name, size in sizes.items()}))
-
-
-def check(room: Room, store: Store, what: PayloadRequest) -> None:
-    for name, data in expected(store, what).items():
-        assert np.array_equal(room.fields[name], data)

@@ -6,16 +6,14 @@ import contextlib
 import random
 import socket
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tests.support.sessions import wait_for
-from tests.unit.native.native_session import new_session, put
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, serving
-from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, room_for, server_of, sockets
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, sockets
+from tests.unit.transferqueue.nodes.transport.pulls import room_for
 from transferqueue._native import Store
 from transferqueue.errors import NodeAccessError
 from transferqueue.nodes.connection import AttemptError
@@ -28,25 +26,6 @@ from transferqueue.nodes.transport.sockets import PayloadPort
 pytestmark = pytest.mark.timeout(60)
 ROWS = 4
 ROW_NBYTES = 1 << 16
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with new_session(4 << 20) as session:
-        attached = session.attach()
-        yield attached
-        attached.close()
-
-
-@pytest.fixture(scope="module")
-def what(store: Store) -> PayloadRequest:
-    return PayloadRequest("p", put(store, "p", {"a": np.ones((ROWS, ROW_NBYTES), np.uint8)}).indexes, ("a",))
-
-
-@pytest.fixture
-def server(store: Store) -> Iterator[PayloadServer]:
-    with server_of(PayloadStreams(store)) as served:
-        yield served
 
 
 def test_without_the_token_nothing_comes(store: Store, what: PayloadRequest, server: PayloadServer) -> None:

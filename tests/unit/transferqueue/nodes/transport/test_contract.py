@@ -20,12 +20,6 @@ pytestmark = pytest.mark.timeout(60)
 KINDS = ("in_process", "flight", "flight_streams", "sockets")
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[NativeSession]:
-    with new_session(96 << 20) as made:
-        yield made
-
-
 @pytest.fixture
 def store(session: NativeSession) -> Iterator[Store]:
     attached = session.attach()

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
+from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, client_of, serving
+from tests.unit.transferqueue.nodes.transport.pulls import check, room_for, soon
 from tests.unit.transferqueue.nodes.transport.transports import Room, expected
 from transferqueue._native import Store
 from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
@@ -30,29 +31,6 @@ ROWS = 32
 ROW_NBYTES = 1 << 20
 
 
-def soon(seconds: float) -> float:
-    return time.monotonic() + seconds
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[NativeSession]:
-    with new_session(64 << 20) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def store(session: NativeSession) -> Iterator[Store]:
-    attached = session.attach()
-    yield attached
-    attached.close()
-
-
-@pytest.fixture(scope="module")
-def what(store: Store) -> PayloadRequest:
-    values = np.random.default_rng(1).integers(0, 256, (ROWS, ROW_NBYTES), dtype=np.uint8)
-    return PayloadRequest("p", put(store, "p", {"a": values}).indexes, ("a",))
-
-
 def at(port: int) -> NodePlace:
     return NodePlace(3, HOST, port, "C.n3", "machine-3")
 
@@ -64,17 +42,6 @@ def flight(**options: Any) -> Iterator[FlightTransport]:
         yield transport
     finally:
         transport.close()
-
-
-def room_for(store: Store, what: PayloadRequest) -> Room:
-    sizes = {name: np.full(len(what.rows), len(data) // len(what.rows)) for name, data in expected(store, what).items()}
-    none = np.zeros(0, np.int64)
-    return Room(PayloadDescription({name: FieldDescription((), none, size) for name, size in sizes.items()}))
-
-
-def check(room: Room, store: Store, what: PayloadRequest) -> None:
-    for name, data in expected(store, what).items():
-        assert np.array_equal(room.fields[name], data)
 
 
 def test_several_streams_share_the_work(store: Store, what: PayloadRequest) -> None:

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from tests.support.sessions import wait_for
-from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, new_session, put
+from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
-from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, check, room_for, server_of, sockets, soon
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, server_of, sockets
+from tests.unit.transferqueue.nodes.transport.pulls import check, room_for, soon
 from tests.unit.transferqueue.nodes.transport.transports import Room, expected
 from transferqueue._native import Store
 from transferqueue.errors import CorruptSegmentError, DataLostError, NodeUnreachableError
@@ -35,31 +36,6 @@ from transferqueue.nodes.transport.sockets import PayloadPort, SocketTransport
 pytestmark = pytest.mark.timeout(90)
 ROWS = 24
 ROW_NBYTES = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[NativeSession]:
-    with new_session(64 << 20) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def store(session: NativeSession) -> Iterator[Store]:
-    attached = session.attach()
-    yield attached
-    attached.close()
-
-
-@pytest.fixture(scope="module")
-def what(store: Store) -> PayloadRequest:
-    values = np.random.default_rng(1).integers(0, 256, (ROWS, ROW_NBYTES), dtype=np.uint8)
-    return PayloadRequest("p", put(store, "p", {"a": values}).indexes, ("a",))
-
-
-@pytest.fixture
-def server(store: Store) -> Iterator[PayloadServer]:
-    with server_of(PayloadStreams(store)) as served:
-        yield served
 
 
 def test_several_streams_share_the_work(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
@@ -161,7 +137,8 @@ def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, 
 
 RECEIVER = """
 import sys
-from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, Room, sockets
+from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, sockets
+from tests.unit.transferqueue.nodes.transport.transports import Room
 from transferqueue.nodes.transport.sockets import PayloadPort
 from transferqueue.nodes.transport.payload_streams import PayloadRequest
 import numpy as np
