@@ -20,6 +20,40 @@ void store_bitmap(WriteTxn& txn, const Key& key, const RowBitmap& bitmap) {
   }
 }
 
+// Calls `change(bitmap, first, count)` for the part of every segment that lies in one chunk.
+template <class Change>
+void change_bitmaps(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments, Change&& change) {
+  std::optional<std::uint64_t> chunk;
+  RowBitmap bitmap;
+  const auto store = [&] {
+    if (chunk) store_bitmap(txn, place.key(*chunk), bitmap);
+  };
+  for (const Segment& segment : segments) {
+    const RowIndex end = segment.row + segment.count;
+    for (RowIndex row = segment.row; row < end;) {
+      if (chunk != RowBitmap::chunk_of(row)) {
+        store();
+        chunk = RowBitmap::chunk_of(row);
+        bitmap = load_bitmap(txn, place.key(*chunk));
+      }
+      const RowIndex stop = std::min(end, RowBitmap::first_row(*chunk) + RowBitmap::n_rows);
+      change(bitmap, row, stop - row);
+      row = stop;
+    }
+  }
+  store();
+}
+
+// Calls `visit(word, rows)` for every word of a bitmap that has some of `count` rows of one chunk, `rows` being the bits of these.
+template <class Visit>
+void for_each_word(RowIndex first, std::int64_t count, Visit&& visit) {
+  for (std::int64_t row = first % RowBitmap::n_rows, end = row + count; row < end;) {
+    const std::int64_t n = std::min<std::int64_t>(64 - row % 64, end - row);
+    visit(static_cast<std::size_t>(row / 64), (n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << (row % 64));
+    row += n;
+  }
+}
+
 constexpr std::uint16_t stretches_follow = 0x8000;
 constexpr std::size_t nbytes = RowBitmap::n_rows / 8;
 
@@ -81,11 +115,16 @@ std::int64_t RowBitmap::alike(std::int64_t row, bool are_set) const {
 }
 
 void RowBitmap::set_all(RowIndex first, std::int64_t count) {
-  for (std::int64_t row = first % n_rows, end = row + count; row < end;) {
-    const std::int64_t n = std::min<std::int64_t>(64 - row % 64, end - row);
-    words_[at(row)] |= (n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << (row % 64);
-    row += n;
-  }
+  for_each_word(first, count, [&](std::size_t word, std::uint64_t rows) { words_[word] |= rows; });
+}
+
+std::int64_t RowBitmap::reset_all(RowIndex first, std::int64_t count) {
+  std::int64_t stood = 0;
+  for_each_word(first, count, [&](std::size_t word, std::uint64_t rows) {
+    stood += std::popcount(words_[word] & rows);
+    words_[word] &= ~rows;
+  });
+  return stood;
 }
 
 std::int64_t RowBitmap::count() const {
@@ -104,45 +143,14 @@ bool BitmapReader::test(RowIndex row) {
   return bitmap_.test(row);
 }
 
-std::int64_t change_bitmaps(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments,
-                            const std::function<bool(RowBitmap&, RowIndex)>& change) {
-  std::int64_t changed = 0;
-  std::optional<std::uint64_t> chunk;
-  RowBitmap bitmap;
-  const auto store = [&] {
-    if (chunk) store_bitmap(txn, place.key(*chunk), bitmap);
-  };
-  for (const Segment& segment : segments) {
-    for (RowIndex row = segment.row; row < segment.row + segment.count; ++row) {
-      if (chunk != RowBitmap::chunk_of(row)) {
-        store();
-        chunk = RowBitmap::chunk_of(row);
-        bitmap = load_bitmap(txn, place.key(*chunk));
-      }
-      if (change(bitmap, row)) ++changed;
-    }
-  }
-  store();
-  return changed;
+void set_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments) {
+  change_bitmaps(txn, place, segments, [](RowBitmap& bitmap, RowIndex first, std::int64_t count) { bitmap.set_all(first, count); });
 }
 
-void set_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments) {
-  std::optional<std::uint64_t> chunk;
-  RowBitmap bitmap;
-  for (const Segment& segment : segments) {
-    const RowIndex end = segment.row + segment.count;
-    for (RowIndex row = segment.row; row < end;) {
-      if (chunk != RowBitmap::chunk_of(row)) {
-        if (chunk) store_bitmap(txn, place.key(*chunk), bitmap);
-        chunk = RowBitmap::chunk_of(row);
-        bitmap = load_bitmap(txn, place.key(*chunk));
-      }
-      const RowIndex stop = std::min(end, RowBitmap::first_row(*chunk) + RowBitmap::n_rows);
-      bitmap.set_all(row, stop - row);
-      row = stop;
-    }
-  }
-  if (chunk) store_bitmap(txn, place.key(*chunk), bitmap);
+std::int64_t reset_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments) {
+  std::int64_t stood = 0;
+  change_bitmaps(txn, place, segments, [&](RowBitmap& bitmap, RowIndex first, std::int64_t count) { stood += bitmap.reset_all(first, count); });
+  return stood;
 }
 
 }  // namespace tq::index

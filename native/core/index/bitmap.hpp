@@ -10,7 +10,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,15 +35,9 @@ class RowBitmap {
   std::string encode() const;  // "" when no row is set
 
   bool test(RowIndex row) const { return (word_of(row) >> (row % 64) & 1) != 0; }
-  // Returns whether the row was not set before.
-  bool set(RowIndex row) {
-    const bool fresh = !test(row);
-    words_[at(row)] |= std::uint64_t{1} << (row % 64);
-    return fresh;
-  }
-  void reset(RowIndex row) { words_[at(row)] &= ~(std::uint64_t{1} << (row % 64)); }
-  // Sets `count` rows of one chunk.
+  // Both of `count` rows of one chunk.
   void set_all(RowIndex first, std::int64_t count);
+  std::int64_t reset_all(RowIndex first, std::int64_t count);  // returns how many were set
   std::int64_t count() const;
 
  private:
@@ -85,11 +78,8 @@ class BitmapReader {
   RowBitmap bitmap_;
 };
 
-// Applies `change(bitmap, row)` to every row of the segments, each bitmap read and written once; returns how often it said
-// true. Bitmaps without a row are removed.
-std::int64_t change_bitmaps(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments,
-                            const std::function<bool(RowBitmap&, RowIndex)>& change);
-// Sets every row of the segments, a chunk at a time.
+// Every row of the segments. Of ascending segments each bitmap is read and written once; bitmaps without a row are removed.
 void set_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments);
+std::int64_t reset_rows(WriteTxn& txn, const BitmapPlace& place, std::span<const Segment> segments);  // returns how many were set
 
 }  // namespace tq::index

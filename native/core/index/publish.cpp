@@ -81,12 +81,7 @@ class Publication {
       result_.indexes = rows.indexes;
       if (request_.create_rows) {
         refuse_own_unused(txn.counters);
-        if (keys_ != nullptr) {
-          DoomedRows doomed(txn, partition);
-          result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
-          refuse_known_keys();
-          result_.indexes = rows.indexes;
-        }
+        if (keys_ != nullptr) refuse_known(rows_of_keys(txn, partition));
       } else if (!std::all_of(rows.indexes.begin(), rows.indexes.end(), may_exist)) {
         refuse_missing(txn, partition);
       }
@@ -96,9 +91,8 @@ class Publication {
     if (keys_ == nullptr) {
       result_.indexes.assign(static_cast<std::size_t>(rows.count), -1);
     } else {
-      DoomedRows doomed(txn, partition);
-      result_.indexes = look_up_keys(txn, partition.id, *keys_, doomed);
-      if (rows.by == RowsBy::fresh || request_.exclusive_keys) refuse_known_keys();
+      result_.indexes = rows_of_keys(txn, partition);
+      if (rows.by == RowsBy::fresh || request_.exclusive_keys) refuse_known(result_.indexes);
     }
     const RowIndex end = own_rows(txn.counters.first_row).end;
     for (RowIndex& row : result_.indexes) {
@@ -125,10 +119,16 @@ class Publication {
     throw error;
   }
 
-  void refuse_known_keys() const {
+  // -1: the key is new.
+  std::vector<RowIndex> rows_of_keys(const Txn& txn, const Partition& partition) const {
+    DoomedRows doomed(txn, partition);
+    return look_up_keys(txn, partition.id, *keys_, doomed);
+  }
+
+  void refuse_known(const std::vector<RowIndex>& found) const {
     std::vector<std::string> known;
-    for (std::size_t i = 0; i < result_.indexes.size(); ++i) {
-      if (result_.indexes[i] != -1) known.push_back(request_.rows.keys[i]);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] != -1) known.push_back(request_.rows.keys[i]);
     }
     if (known.empty()) return;
     Error error(ErrorCode::invalid, std::to_string(known.size()) + " of the keys exist already in partition '" +

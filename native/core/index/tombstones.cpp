@@ -16,16 +16,12 @@ void doom_partition(WriteTxn& txn, const Partition& partition) {
   txn.counters.partitions -= 1;
 }
 
-std::int64_t doom_rows(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments) {
-  return change_bitmaps(txn, place_of(partition), segments, [](RowBitmap& bitmap, RowIndex row) { return bitmap.set(row); });
+void doom_rows(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments) {
+  set_rows(txn, place_of(partition), segments);
 }
 
 std::int64_t forget_doomed(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments) {
-  return change_bitmaps(txn, place_of(partition), segments, [](RowBitmap& bitmap, RowIndex row) {
-    const bool stood = bitmap.test(row);
-    bitmap.reset(row);
-    return stood;
-  });
+  return reset_rows(txn, place_of(partition), segments);
 }
 
 std::vector<Segment> some_doomed(const Txn& txn, PartitionId partition, std::int64_t max_rows) {

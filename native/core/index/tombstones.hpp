@@ -44,8 +44,8 @@ class DoomedRows {
 
 // Hides a partition: its name and record are gone, its id is on the list of those whose records remain to be removed.
 void doom_partition(WriteTxn& txn, const Partition& partition);
-// Marks rows (segments, ascending) as doomed; returns how many were not yet.
-std::int64_t doom_rows(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments);
+// Marks rows (segments, ascending) as doomed.
+void doom_rows(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments);
 // Takes the marks of these rows off again, their records being gone; returns how many stood.
 std::int64_t forget_doomed(WriteTxn& txn, PartitionId partition, std::span<const Segment> segments);
 // The first doomed rows of a partition, at most `max_rows`, ascending.

@@ -86,11 +86,11 @@ std::vector<std::string> seeds() {
   task.sampler_state = "state";
   const ClaimRecord claim{7, 100, {{0, 4, 0, 0}, {10, 2, 0, 0}}};
   RowBitmap bitmap;
-  bitmap.set(17);
-  bitmap.set(4000);
+  bitmap.set_all(17, 1);
+  bitmap.set_all(4000, 1);
   RowBitmap stretches;
   stretches.set_all(100, 3000);
-  stretches.set(4000);
+  stretches.set_all(4000, 1);
   const Counters counters;
   FlowRecord flow;
   flow.limits = {1 << 20, 100, 3, {"learn", "judge"}, tq::WhenExceeded::shed};

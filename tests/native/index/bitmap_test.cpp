@@ -38,7 +38,7 @@ TEST_CASE("what a bitmap encodes it parses, however its rows lie") {
         if (!is_set) continue;
         count += row - first;
         at_once.set_all(7 * n_rows + first, row - first);
-        for (std::int64_t at = first; at < row; ++at) CHECK(one_by_one.set(3 * n_rows + at));
+        for (std::int64_t at = first; at < row; ++at) one_by_one.set_all(3 * n_rows + at, 1);
       }
       const std::string value = one_by_one.encode();
       CHECK(value == at_once.encode());
@@ -50,6 +50,14 @@ TEST_CASE("what a bitmap encodes it parses, however its rows lie") {
       bool alike = true;
       for (std::int64_t row = 0; row < n_rows; ++row) alike = alike && again.test(row) == rows[static_cast<std::size_t>(row)];
       CHECK(alike);
+      RowBitmap emptied = again;
+      const std::int64_t middle = static_cast<std::int64_t>(random() % n_rows);
+      std::int64_t stood = 0;
+      for (std::int64_t row = 0; row < middle; ++row) stood += rows[static_cast<std::size_t>(row)];
+      CHECK(emptied.reset_all(5 * n_rows, middle) == stood);
+      CHECK(emptied.count() == count - stood);
+      CHECK(emptied.reset_all(5 * n_rows + middle, n_rows - middle) == count - stood);
+      CHECK(emptied.encode().empty());
     }
   }
 }
@@ -57,11 +65,12 @@ TEST_CASE("what a bitmap encodes it parses, however its rows lie") {
 TEST_CASE("rows that lie together cost few bytes, and so does a single one") {
   RowBitmap bitmap;
   CHECK(bitmap.encode().empty());
-  bitmap.set(4095);
+  bitmap.set_all(4095, 1);
   CHECK(bitmap.encode().size() == 3);
   bitmap.set_all(0, n_rows);
   CHECK(bitmap.encode().size() == 5);
-  bitmap.reset(100);
+  CHECK(bitmap.reset_all(100, 1) == 1);
+  CHECK(bitmap.reset_all(100, 1) == 0);
   CHECK(bitmap.encode().size() < 10);
   CHECK(bitmap.count() == n_rows - 1);
 }

@@ -34,7 +34,9 @@ void doom(const Session& session, const std::string& name, std::vector<tq::index
   CountingGate gate;
   tq::index::WriteTxn txn(*env, gate);
   auto partition = tq::index::partition_by_name(txn, name);
-  const std::int64_t n = tq::index::doom_rows(txn, partition->id, rows);
+  tq::index::doom_rows(txn, partition->id, rows);
+  std::int64_t n = 0;
+  for (const tq::index::Segment& segment : rows) n += segment.count;
   partition->record.doomed_rows += n;
   partition->record.rows -= n;
   txn.counters.rows -= n;
