@@ -88,7 +88,7 @@ struct RangeRow {
   std::int64_t shape, row, count;
 };
 
-// (where to go on, blocks, groups, shapes, ranges); see _native.pyi.
+// (where to go on, blocks, groups, shapes, ranges); see transferqueue/_native/store.pyi.
 using Window = std::pair<std::uint64_t, std::uint64_t>;  // offset, nbytes
 
 using Table = Array2<std::int64_t>;

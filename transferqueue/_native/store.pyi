@@ -1,223 +1,23 @@
-"""Contract of the native core. One `Store` is one process's attachment to a session.
-
-Every method releases the GIL, may be called from any thread, and raises the classes of `transferqueue.errors`.
-Bytes named by addresses are kept alive by the caller for the duration of the call.
-"""
+"""One process's attachment to a session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-DENSE: int  # FieldLayout kinds
-RAGGED: int
-COLUMN: int
-COLUMN_DENSE: int  # kinds of columns read whole
-COLUMN_RAGGED: int
-COLUMN_BYTES: int
-LAYOUT_VERSION: int
-BUILD_FINGERPRINT: int
-PAUSE_POINTS: bool  # pause points are compiled in
-
-def is_spill_file(fd: int) -> bool:
-    """Whether it is a spill file of any session and version, or one whose creator died before it was finished."""
-
-Indexes = npt.NDArray[np.int64]
-_Strings = tuple[npt.NDArray[np.uint8], Indexes]  # bytes of all, and where each ends
-
-class FieldLayout:  # how one field lies in a block; offsets in bytes from the start of the block
-    def __init__(
-        self,
-        name: str,
-        kind: int,
-        data_offset: int,
-        data_nbytes: int,
-        row_nbytes: int = 0,
-        offsets_offset: int = 0,
-        schema: bytes = b"",
-    ) -> None: ...
-    name: str
-    kind: int
-    data_offset: int
-    data_nbytes: int
-    row_nbytes: int
-    offsets_offset: int
-    schema: bytes
-
-class Reservation:
-    """A pending extent. Dropped unpublished, it is given back at the next call (not in the destructor)."""
-
-    offset: int
-    nbytes: int
-    @property
-    def spilled(self) -> bool:
-        """It lies in the spill file: `copy_in` writes to it, nothing else does."""
-    def copy_in(self, writes: Sequence[tuple[int, int, int]]) -> None:
-        """(offset in the extent, source address, nbytes) each; parallel where it pays; no GIL."""
-    def writable(self, offset: int, nbytes: int) -> Any: ...  # DLPack capsule (uint8, 1-D) on the shared mapping
-    def map_for_producer(self) -> None:
-        """Gives the extent a shared writable mapping of its own, whose tensors may outlive commit or abort."""
-    def producer_tensor(self, offset: int, nbytes: int) -> Any:
-        """DLPack capsule (uint8, 1-D) on that mapping; counted while alive."""
-    def producer_tensors(self, plan: TensorPlan) -> dict[str, Any]:
-        """One tensor a column of the plan, on that mapping, which is made; each counted while alive."""
-    def producer_tensors_alive(self) -> int: ...
-    def abandon(self) -> None:
-        """Gives the space back now, or when the last producer tensor dies."""
-
-class TensorPlan:  # the tensors over a block, described once for all allocations of one kind
-    columns: list[tuple[str, int, int, tuple[int, ...], int]]
-    def __init__(
-        self, adopt: Callable[[Any], Any], columns: Sequence[tuple[str, int, int, tuple[int, ...], int]]
-    ) -> None:
-        """Columns: name, DLPack type code, bits, shape, offset in the block. `adopt(capsule)` returns a tensor."""
-
-class ColumnTypes:  # how fields are read whole, by the bytes of their schema; `describe` is asked once per schema
-    def __init__(self, describe: Callable[[bytes], Any], adopt: Callable[[Any], Any]) -> None:
-        """`describe(schema)` returns None (the codec reads such fields) or (COLUMN_* kind, DLPack type code, bits,
-        shape of a dense row or of one step of the ragged dimension, whether that is a row's first, whether a dense
-        column is ready as `adopt` makes it, tag). `adopt(capsule)` returns a tensor."""
-
-class Resolved:
-    """Rows x fields at one snapshot, leased while this object or a view made from it is alive."""
-
-    partition_found: bool
-    partition_version: int
-    indexes: Indexes  # by key: -1 where unknown
-    gone: Indexes  # positions of rows that do not exist
-    fields: list[str]
-    n_rows: int
-    complete: bool  # every requested row exists and has every field
-    n_blocks: int
-    def columns(
-        self, types: ColumnTypes, fields: Sequence[str], *, views: bool, shared: bool, copy_below: int
-    ) -> tuple[dict[str, Any], list[Any], list[Any], int, int]:
-        """Whole columns of all requested rows, in one pass and one copy.
-
-        Returns (columns, rest, offsets, bytes viewed, bytes copied).
-        `columns` has the fields in their order: dense tensors that are ready, and None for the rest. `rest` has
-        (field, parts) of those. Parts are None (rows missing, or of types that cannot be read as one column here), or
-        (kind, tag of the first row's type, DLPack capsule), for COLUMN_RAGGED with three more: number of its offsets,
-        shortest and longest row in steps. The capsule is a row-major tensor: dense [rows, *row shape]; ragged [steps,
-        *step shape]; bytes uint8 [nbytes], rows one after another; None without bytes. Rows that differ in the size
-        of their first dimension only become COLUMN_RAGGED. `offsets` are int64 [rows + 1] capsules, one for all fields
-        with equal ones.
-
-        One stretch of at least `copy_below` bytes is viewed (see `view`), unless `views` is false or no mapping can be
-        made; the rest is gathered, into memory of its own for each field. CorruptSegmentError: rows that are not what
-        their type says."""
-    def pieces(self, field: int) -> npt.NDArray[np.int64]:
-        """int64 [p, 4]: first requested row, count, block, row in block; rows not covered are not ready."""
-    def piece_list_id(self, field: int) -> int:
-        """Fields with the same id have the same pieces."""
-    def block_rows(self, block: int) -> int: ...
-    def block_id(self, block: int) -> int:
-        """Names the block's bytes: no two blocks of a session ever have the same id. Below 2**40. What moves (to the
-        spill file, by compaction) is another block from then on."""
-    def block_spilled(self, block: int) -> bool:
-        """Whether it lies in the spill file."""
-    def layout(self, field: int, block: int) -> FieldLayout | None: ...
-    def schemas(self, field: int) -> list[bytes]:
-        """The distinct types of the field's rows, in the order of first use."""
-    def view(self, block: int, offset: int, nbytes: int, *, shared: bool = False) -> Any:
-        """DLPack capsule (uint8, 1-D, exactly these bytes) on a private copy-on-write mapping of the block, or with
-        `shared` on the read-only one. All views of one Resolved share one mapping per block. Raises MemoryError when
-        no further mapping can be made (the caller copies instead)."""
-    def view_address(self, block: int, offset: int) -> int:
-        """Address on the read-only mapping, valid while this Resolved lives."""
-    def copy_rows(
-        self, field: int, pieces: npt.NDArray[np.int64], destination_address: int, destination_nbytes: int
-    ) -> int:
-        """Concatenates the rows of `pieces` (as in `pieces()`), in order, at the destination. Returns bytes written.
-        Dense and ragged only. Parallel where it pays."""
-    def row_nbytes(self, field: int, pieces: npt.NDArray[np.int64]) -> Indexes:
-        """Bytes of each row of `pieces`, in order (ragged: from the offsets)."""
-    def column_bytes(self, field: int, block: int) -> bytes:
-        """A copy of the blob of a COLUMN field."""
-    def release(self) -> None:
-        """Drops this object's own leases now (views keep theirs)."""
-    def finish(self) -> None:
-        """`release`, and counts a get of all rows, which took from `resolve` until now."""
-    def count(self, viewed_nbytes: int, copied_nbytes: int) -> None:
-        """Bytes of the get that were handed out otherwise than by `columns`."""
-
-class PublishResult:
-    partition_id: int
-    partition_version: int
-    indexes: Indexes  # read-only
-    shed_rows: int
-
-def distinct(indexes: Indexes) -> bool:
-    """Whether no index stands there twice."""
-
-class RowListing:
-    partition_found: bool
-    indexes: Indexes
-    keys: list[str | None]
-    tags: list[bytes]
-
-class SavedSession:
-    """All of a session but its payload, as tables; numbers in them are positions in each other. Strings are the bytes
-    of all of them one after another, and where each ends."""
-
-    def __init__(self) -> None: ...
-    next_row: int  # the next index that the session would give out; rows of other nodes may lie beyond its range
-    partitions: list[str]
-    known_fields: list[list[str]]  # Of each partition: every field that any row of it ever had
-    blocks: Indexes  # int64 [blocks, 4]: partition, rows, nbytes, number of fields
-    @property
-    def fields(self) -> tuple[Indexes, _Strings, _Strings]:
-        """Of the blocks one after another: int64 [fields, 5] as in FieldLayout (kind, data_offset, data_nbytes,
-        row_nbytes, offsets_offset), names, schemas."""
-    runs: Indexes  # int64 [runs, 4]: partition, first row, rows, number of cells; ascending. Every row is in one
-    cells: Indexes  # int64 [cells, 3]: block, row in it of the run's first row, number of fields
-    cell_fields: Indexes  # Of the cells one after another: positions in the fields of the block
-    rows: Indexes  # int64 [rows, 2]: partition, row; those that have a key or tags, ascending
-    keys: _Strings  # Of `rows`; empty: none
-    tags: _Strings
-    @property
-    def tasks(self) -> list[tuple[int, str, bytes, Indexes]]:
-        """Partition, name, state of the sampler, int64 [ranges, 2] of consumed rows: first, count."""
-    def set_partitions(self, names: Sequence[str], known_fields: Sequence[Sequence[str]]) -> None: ...
-    def set_blocks(self, blocks: Indexes, fields: Indexes, names: _Strings, schemas: _Strings) -> None: ...
-    def set_runs(self, runs: Indexes, cells: Indexes, cell_fields: Indexes) -> None: ...
-    def set_rows(self, rows: Indexes, keys: _Strings, tags: _Strings) -> None: ...
-    def add_task(self, partition: int, name: str, sampler_state: bytes, consumed: Indexes) -> None: ...
-
-class SessionSnapshot:
-    """A whole session as it was at one commit; its blocks are leased while this lives and is not released."""
-
-    session: SavedSession
-    @property
-    def parts(self) -> Indexes:
-        """int64 [parts, 4]: block, offset in the saved block, offset in the block as it lies, nbytes; all its bytes."""
-    def address(self, block: int, offset: int, nbytes: int) -> int:
-        """Where bytes of a block lie, by their offset in the block as it lies; read-only."""
-    def release(self) -> None: ...
-
-class TaskSnapshot:
-    partition_found: bool
-    task_version: int
-    sampler_state: bytes
-    ready: Indexes
-    claimed: Indexes  # of others, and not over: whatever fields these rows have
-    next_lapse_s: float | None  # seconds until the first of those claims runs out
-
-class AlreadyApplied(Exception): ...  # what was asked for under this number was done before
-
-class RequestRecord:  # what its kind does not have is 0 or empty
-    kind: str  # "publish", "consume" (task_commit), "claim" (extend_claim, too), "clear" or "other"
-    reply: bytes  # as given to `request`
-    indexes: Indexes  # publish, consume, claim: the rows, in the order of the call
-    partition_id: int
-    partition_version: int
-    shed_rows: int
-    fencing: int
-    deadline_s: float  # on claim_clock
-    rows: int  # clear: how many were there; -1: no such partition
+from transferqueue._native.blocks import FieldLayout, Reservation, Resolved
+from transferqueue._native.tables import (
+    Indexes,
+    PublishResult,
+    RequestRecord,
+    RowListing,
+    SavedSession,
+    SessionSnapshot,
+    TaskSnapshot,
+)
 
 class Store:
     @staticmethod
@@ -486,15 +286,3 @@ class Store:
         """One call of a worker's method. Names over 120 bytes are cut; beyond 255 names, they count as "(other)"."""
     def census(self) -> list[dict[str, Any]]:
         """By partition: name; rows ready (have every field), partial, empty; consumed: task -> rows since its reset."""
-
-def claim_clock() -> float: ...  # seconds on the clock of claims (CLOCK_BOOTTIME)
-def set_claim_clock_ahead(ahead_s: float) -> None: ...  # tests only: of this process, from now on
-def arm_pause(name: str, action: str, *, after: int = 0) -> None:
-    """Tests only: after `after` passes: "kill", "freeze" (SIGSTOP), "stop" (until `resume`), "fail", "delay"."""
-
-def resume(name: str) -> None: ...
-def paused(name: str) -> bool:
-    """A thread waits at that point now."""
-
-def memcpy_seconds(destination_address: int, source_address: int, nbytes: int) -> float:
-    """One single-thread memcpy, timed: the unit of every benchmark."""
