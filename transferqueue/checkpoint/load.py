@@ -12,9 +12,9 @@ from transferqueue.checkpoint.directories import resolved
 from transferqueue.checkpoint.dissolving import dissolved
 from transferqueue.checkpoint.files import CheckpointFiles, as_corruption
 from transferqueue.checkpoint.incoming import Incoming, Plan, StubBlocks, plan_of_piece, read_piece, read_session
+from transferqueue.checkpoint.joining import joined
 from transferqueue.checkpoint.libraries import check_libraries
 from transferqueue.checkpoint.manifest import HOMES, PartFacts
-from transferqueue.checkpoint.piece import joined
 
 
 @dataclass(frozen=True)

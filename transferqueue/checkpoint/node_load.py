@@ -8,7 +8,8 @@ from pathlib import Path
 from transferqueue import _native
 from transferqueue.checkpoint.files import CheckpointFiles, as_corruption
 from transferqueue.checkpoint.incoming import Incoming, StubBlocks, plan_of_piece, read_piece, renamed_stubs
-from transferqueue.checkpoint.piece import Ints, Piece, joined
+from transferqueue.checkpoint.joining import joined
+from transferqueue.checkpoint.piece import Ints, Piece
 from transferqueue.checkpoint.stub_names import Renaming, renaming_of
 from transferqueue.nodes.names import MOST_ROWS, PAYLOAD, first_row, ordinals_of
 

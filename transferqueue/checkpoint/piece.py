@@ -1,4 +1,4 @@
-"""Saved tables that can be cut up and put together: a part of a session, of one node's, or of several."""
+"""Saved tables that can be cut up: a part of a session, of one node's, or of several. `joining` puts them together."""
 
 from __future__ import annotations
 
@@ -157,19 +157,31 @@ class Piece:
         old = [number for number, name in enumerate(self.partitions) if name in chosen]
         numbers = np.full(len(self.partitions), -1, np.int64)
         numbers[old] = np.arange(len(old))
-        runs = np.flatnonzero(np.isin(self.runs[:, 0], old))
-        some = self.cut(_all_of(self, runs))
+        some = self.of_runs(np.flatnonzero(np.isin(self.runs[:, 0], old)))
         keep = np.flatnonzero(np.isin(some.rows[:, 0], old)).tolist()
         return replace(
             some,
             partitions=[self.partitions[number] for number in old],
             known_fields=[self.known_fields[number] for number in old],
-            blocks=_renumbered(some.blocks, numbers),
-            runs=_renumbered(some.runs, numbers),
-            rows=_renumbered(some.rows[keep], numbers),
+            rows=some.rows[keep],
             keys=[some.keys[at] for at in keep],
             tags=[some.tags[at] for at in keep],
-            tasks=[(int(numbers[task[0]]), *task[1:]) for task in self.tasks if numbers[task[0]] >= 0],
+            tasks=[task for task in self.tasks if numbers[task[0]] >= 0],
+        ).renumbered(numbers)
+
+    def of_runs(self, runs: Ints) -> Piece:
+        """Only these runs, whole and in this order; as `cut`."""
+        chosen = self.runs[runs]
+        return self.cut(np.stack([runs, np.zeros(len(runs), np.int64), chosen[:, 2], chosen[:, 1]], axis=1))
+
+    def renumbered(self, numbers: Ints) -> Piece:
+        """What is of partition n is of partition ``numbers[n]``."""
+        return replace(
+            self,
+            blocks=_renumbered(self.blocks, numbers),
+            runs=_renumbered(self.runs, numbers),
+            rows=_renumbered(self.rows, numbers),
+            tasks=[(int(numbers[task[0]]), *task[1:]) for task in self.tasks],
         )
 
     def of_names(self, names: Ints) -> Piece:
@@ -197,76 +209,8 @@ class Piece:
         return int(self.runs[:, 2].sum())
 
 
-def joined(pieces: Sequence[Piece]) -> Piece:
-    """All of them in one.
-
-    Raises:
-        ValueError: a partition stands in two of them, other than that of payload.
-    """
-    numbers: dict[str, int] = {}
-    known_fields: list[list[str]] = []
-    tasks: list[Task] = []
-    parts: list[Piece] = []
-    n_blocks = 0
-    for piece in pieces:
-        for name, known in zip(piece.partitions, piece.known_fields, strict=True):
-            if name not in numbers:
-                numbers[name] = len(numbers)
-                known_fields.append(list(known))
-            elif name != PAYLOAD:
-                raise ValueError(f"partition {name!r} stands twice")
-            else:
-                here = known_fields[numbers[name]]
-                here.extend(field for field in known if field not in here)
-        mine = np.array([numbers[name] for name in piece.partitions], np.int64)
-        cells = piece.cells.copy()
-        cells[:, 0] += n_blocks
-        n_blocks += len(piece.blocks)
-        tasks.extend((int(mine[task[0]]), *task[1:]) for task in piece.tasks)
-        parts.append(
-            replace(
-                piece,
-                blocks=_renumbered(piece.blocks, mine),
-                runs=_renumbered(piece.runs, mine),
-                cells=cells,
-                rows=_renumbered(piece.rows, mine),
-            )
-        )
-    whole = Piece(
-        list(numbers),
-        known_fields,
-        _stacked([part.blocks for part in parts], 4),
-        _stacked([part.fields for part in parts], 5),
-        [name for part in parts for name in part.names],
-        [schema for part in parts for schema in part.schemas],
-        _stacked([part.runs for part in parts], 4),
-        _stacked([part.cells for part in parts], 3),
-        np.concatenate([np.zeros(0, np.int64), *[part.cell_fields for part in parts]]),
-        _stacked([part.rows for part in parts], 2),
-        [key for part in parts for key in part.keys],
-        [tags for part in parts for tags in part.tags],
-        tasks,
-        _stacked([part.origin for part in parts], 2),
-    )
-    # Payload comes of several: its runs are not in order. Partitions of one piece are.
-    order = np.lexsort((whole.runs[:, 1], whole.runs[:, 0]))
-    named = np.lexsort((whole.rows[:, 1], whole.rows[:, 0])).tolist()
-    sorted_rows = replace(
-        whole,
-        rows=whole.rows[named],
-        keys=[whole.keys[at] for at in named],
-        tags=[whole.tags[at] for at in named],
-    )
-    return sorted_rows.cut(_all_of(whole, order))
-
-
 def _starts(counts: Ints) -> Ints:
     return np.cumsum(counts) - counts
-
-
-def _all_of(piece: Piece, runs: Ints) -> Ints:
-    chosen = piece.runs[runs]
-    return np.stack([runs, np.zeros(len(runs), np.int64), chosen[:, 2], chosen[:, 1]], axis=1)
 
 
 def _overlaps(runs: Ints, ranges: Sequence[tuple[int, int]]) -> Ints:
@@ -286,10 +230,6 @@ def _renumbered(table: Ints, numbers: Ints) -> Ints:
     changed = table.copy()
     changed[:, 0] = numbers[table[:, 0]]
     return changed
-
-
-def _stacked(tables: Sequence[Ints], columns: int) -> Ints:
-    return np.concatenate([np.zeros((0, columns), np.int64), *tables])
 
 
 def _whole(table: Ints) -> Ints:
