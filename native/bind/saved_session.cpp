@@ -29,7 +29,7 @@ using BytesArgument = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::device::c
 using StringsArgument = std::pair<BytesArgument, IndexesArgument>;
 
 struct BlockRow {
-  std::int64_t partition, n_rows, nbytes, n_fields;
+  std::int64_t partition, n_rows, nbytes, n_fields, elsewhere_nbytes;  // the last: -1 where it has none
 };
 struct FieldRow {
   std::int64_t kind, data_offset, data_nbytes, row_nbytes, offsets_offset;
@@ -50,7 +50,8 @@ Array2<std::int64_t> block_table(const SavedSession& self) {
   std::vector<BlockRow> rows;
   for (const SavedBlock& block : self.blocks) {
     rows.push_back({block.partition, block.n_rows, static_cast<std::int64_t>(block.nbytes),
-                    static_cast<std::int64_t>(block.fields.size())});
+                    static_cast<std::int64_t>(block.fields.size()),
+                    block.elsewhere_bytes ? static_cast<std::int64_t>(*block.elsewhere_bytes) : -1});
   }
   return to_table(rows);
 }
@@ -95,6 +96,7 @@ void set_blocks(SavedSession& self, const TableArgument& block_table, const Tabl
     block.partition = row.partition;
     block.n_rows = row.n_rows;
     block.nbytes = size_of(row.nbytes);
+    if (row.elsewhere_nbytes != -1) block.elsewhere_bytes = size_of(row.elsewhere_nbytes);
     for (std::int64_t i = 0; i < row.n_fields; ++i, ++at) {
       const FieldRow& field = fields[at];
       if (field.kind < 0 || field.kind > static_cast<std::int64_t>(FieldKind::column)) {

@@ -46,7 +46,8 @@ std::shared_ptr<PendingBlock> reserve(Store& self, std::uint64_t nbytes, std::op
 PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
                       const std::optional<IndexesArgument>& indexes, const std::optional<Strings>& keys,
                       PendingBlock* reservation, const std::vector<FieldLayout>& fields, const ByteStrings& tags,
-                      bool exclusive_keys, bool create_rows, std::optional<double> lock_timeout_s) {
+                      bool exclusive_keys, bool create_rows, std::optional<std::uint64_t> elsewhere_nbytes,
+                      std::optional<double> lock_timeout_s) {
   PublishRequest request;
   request.partition = to_utf8(partition, "partition");
   request.rows = rows_to_put(count, indexes, keys, "publish", create_rows);
@@ -54,6 +55,7 @@ PublishResult publish(Store& self, const nb::str& partition, std::int64_t count,
   request.tags = to_byte_strings(tags, "tags");
   request.exclusive_keys = exclusive_keys;
   request.create_rows = create_rows;
+  request.elsewhere_bytes = elsewhere_nbytes;
   return changing(lock_timeout_s, [&] { return self.publish(request, reservation); });
 }
 
@@ -99,7 +101,8 @@ void bind_store(nb::module_& module) {
       .def("publish", &publish, nb::arg("partition"), nb::kw_only(), nb::arg("count") = 0,
            nb::arg("indexes").noconvert().none() = nb::none(), nb::arg("keys") = nb::none(),
            nb::arg("reservation") = nb::none(), nb::arg("fields") = nb::tuple(), nb::arg("tags") = nb::tuple(),
-           nb::arg("exclusive_keys") = false, nb::arg("create_rows") = false, nb::arg("lock_timeout_s") = nb::none())
+           nb::arg("exclusive_keys") = false, nb::arg("create_rows") = false, nb::arg("elsewhere_nbytes") = nb::none(),
+           nb::arg("lock_timeout_s") = nb::none())
       .def("move", &move, nb::arg("source"), nb::arg("reservation"), nb::arg("fields"), nb::kw_only(),
            nb::arg("compaction") = false, nb::arg("lock_timeout_s") = nb::none())
       .def("resolve", &resolve, nb::arg("partition"), nb::kw_only(),

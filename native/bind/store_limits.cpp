@@ -12,6 +12,7 @@
 #include "bind/gil.hpp"
 #include "bind/rows.hpp"
 #include "bind/store.hpp"
+#include "bind/tables.hpp"
 #include "bind/text.hpp"
 
 namespace nb = nanobind;
@@ -112,6 +113,18 @@ Facts limit_report(Store& self, const nb::str& partition) {
   return nb::borrow<Facts>(facts);
 }
 
+struct HeldRow {
+  std::int64_t nbytes, cells;
+};
+
+Array2<std::int64_t> held_by(Store& self, const Resolved& resolved) {
+  std::vector<HeldRow> rows;
+  for (const Index::HeldBlock& block : without_gil([&] { return self.held_by(resolved); })) {
+    rows.push_back({static_cast<std::int64_t>(block.nbytes), static_cast<std::int64_t>(block.cells)});
+  }
+  return to_table(rows);
+}
+
 void look_at_limits(Store& self, const nb::str& partition, std::int64_t count, const std::optional<IndexesArgument>& indexes,
                     const std::optional<Strings>& keys, std::uint64_t nbytes, const ByteStrings& tags) {
   const std::string name = to_utf8(partition, "partition");
@@ -148,6 +161,7 @@ void bind_store_limits(nb::class_<Store>& store) {
           nb::arg("pattern"))
       .def("limit_rules", &limit_rules)
       .def("limit_report", &limit_report, nb::arg("partition"))
+      .def("held_by", &held_by, nb::arg("resolved"))
       .def(
           "set_weight_version",
           [](Store& self, const nb::str& partition, std::int64_t version) {

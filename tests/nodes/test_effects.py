@@ -57,7 +57,8 @@ def put(store: ReplicatedStore, names: np.ndarray, fields: list[str], request_id
     reservation = store._store.reserve(plan.nbytes, 0.0)
     plan.write(reservation)
     with store.working_on(request_id, names):
-        return store.publish("p", reservation=reservation, fields=plan.layouts, **rows)
+        nbytes = 24 * len(names) * len(fields)
+        return store.publish("p", reservation=reservation, fields=plan.layouts, elsewhere_nbytes=nbytes, **rows)
 
 
 def state_of(store: Store, partition: str) -> object:
@@ -77,7 +78,8 @@ def state_of(store: Store, partition: str) -> object:
         for task in ("t", "u")
     }
     states = [store.task_snapshot(partition, task, []).sampler_state for task in ("t", "u")]
-    return rows.tolist(), listing.keys, listing.tags, read, tasks, states
+    [held] = [each["live_bytes"] for each in store.partition_stats() if each["name"] == partition]
+    return rows.tolist(), listing.keys, listing.tags, read, tasks, states, held
 
 
 def told(log: PartitionLog, store: Store, partition: str) -> None:

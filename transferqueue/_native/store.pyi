@@ -68,6 +68,7 @@ class Store:
         tags: Sequence[bytes] = (),
         exclusive_keys: bool = False,
         create_rows: bool = False,
+        elsewhere_nbytes: int | None = None,
         lock_timeout_s: float | None = None,
     ) -> PublishResult:
         """One transaction. indexes: those rows (StaleMetadataError when one is gone); keys: the rows of the keys, made
@@ -76,7 +77,9 @@ class Store:
         (bare rows). ValueError for an index that the session is yet to give out itself: from the next one up to
         first_row + 2**49. The rest of [first_row, first_row + 2**50) and what lies outside of it is never given out. A
         row that was cleared and is made again is the sample that it was: marks and claims of tasks on it stand. With
-        `keys`, one a row, all rows and keys must be new."""
+        `keys`, one a row, all rows and keys must be new.
+        elsewhere_nbytes: the block holds names of payload of that size on other nodes. It is what the partition holds
+        by it, for its limits and `partition_stats`; what the session holds is the block itself."""
     def reserve_headroom(self, nbytes: int) -> Reservation:
         """Of the room that only moves may take, so that a full store can be compacted. StorageFullError."""
     def reserve_spilled(self, nbytes: int) -> Reservation:
@@ -196,6 +199,9 @@ class Store:
     def limit_rules(self) -> list[tuple[str, dict[str, Any]]]: ...
     def limit_report(self, partition: str) -> dict[str, Any]:
         """See `PartitionLimits`; of a partition that does not exist, what it would get."""
+    def held_by(self, resolved: Resolved) -> Indexes:
+        """int64 [blocks, 2]: what the partition holds by each block now, in bytes, and by how many cells; 0 where the
+        block is gone."""
     def set_weight_version(self, partition: str, version: int) -> bool:
         """False where no max_version_lag holds: then nothing changes."""
     def look_at_limits(
@@ -258,7 +264,8 @@ class Store:
         rows, fields, nbytes, live_bytes (the share that rows still name), retired (no row names it), views (claims),
         age_s (of the oldest claim)."""
     def stats(self) -> dict[str, int]: ...
-    def partition_stats(self) -> list[dict[str, Any]]: ...
+    def partition_stats(self) -> list[dict[str, Any]]:
+        """name, rows, live_bytes (of payload that its rows name, on other nodes too), keyed_rows."""
     def check(self) -> None: ...  # the whole index against itself and the block table: CorruptSegmentError says what
     def write_lock_holds(self) -> list[tuple[int, int]]:
         """How long this process held the write lock: (nanoseconds, rounded up by at most 12.5 %; how often)."""

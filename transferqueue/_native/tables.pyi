@@ -30,7 +30,9 @@ class SavedSession:
     next_row: int  # the next index that the session would give out; rows of other nodes may lie beyond its range
     partitions: list[str]
     known_fields: list[list[str]]  # Of each partition: every field that any row of it ever had
-    blocks: Indexes  # int64 [blocks, 4]: partition, rows, nbytes, number of fields
+    # int64 [blocks, 5]: partition, rows, nbytes, number of fields, and of names of payload on other nodes the size of
+    # what the rows have there (-1: the block is the payload).
+    blocks: Indexes
     @property
     def fields(self) -> tuple[Indexes, _Strings, _Strings]:
         """Of the blocks one after another: int64 [fields, 5] as in FieldLayout (kind, data_offset, data_nbytes,

@@ -164,6 +164,7 @@ def _without_stub_fields(piece: Piece) -> Piece:
     position = np.cumsum(kept) - 1  # among those kept
     first = piece.first_fields
     blocks = piece.blocks.copy()
+    blocks[:, 4] = -1
     blocks[:, 3] = np.bincount(piece.block_of_field[keep], minlength=len(blocks))
     new_first = np.cumsum(blocks[:, 3]) - blocks[:, 3]
     cell_block = np.repeat(piece.cells[:, 0], piece.cells[:, 2])

@@ -229,7 +229,7 @@ def _take_blocks(
     table, (fields, names, schemas) = live.blocks, live.fields
     starts = np.cumsum(table[:, 3]) - table[:, 3] if len(table) else np.zeros(0, np.int64)
     chosen = [int(starts[block]) + at for block in blocks for at in range(int(table[block, 3]))]
-    taken = table[blocks] if blocks else np.zeros((0, 4), np.int64)
+    taken = table[blocks] if blocks else np.zeros((0, 5), np.int64)
     for row in taken:
         row[0] = number_of[live.partitions[int(row[0])]]
     merged.set_blocks(

@@ -39,7 +39,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     whole = Piece(
         list(numbers),
         known_fields,
-        _stacked([part.blocks for part in parts], 4),
+        _stacked([part.blocks for part in parts], 5),
         _stacked([part.fields for part in parts], 5),
         [name for part in parts for name in part.names],
         [schema for part in parts for schema in part.schemas],

@@ -46,7 +46,7 @@ def refuse_pickled_rows(session: _native.SavedSession, reservations: list[_nativ
     table, (raw_names, name_ends), (raw_schemas, schema_ends) = session.fields
     names, schemas = raw_names.tobytes(), raw_schemas.tobytes()
     at = 0
-    for block, (_, rows, _, n_fields) in enumerate(session.blocks.tolist()):
+    for block, (_, rows, _, n_fields, _) in enumerate(session.blocks.tolist()):
         for field in range(at, at + n_fields):
             start, end = (int(schema_ends[field - 1]) if field else 0), int(schema_ends[field])
             if read_schema(schemas[start:end]).form != OBJECTS:

@@ -63,7 +63,7 @@ def stub_fields(piece: Piece) -> Iterator[StubField]:
         runs = piece.runs[run_of_cell[cells]]
         number = int(piece.cells[cells[0], 0])
         at = int(field[group[0]])
-        partition, rows, _, _ = piece.blocks[number].tolist()
+        partition, rows, *_ = piece.blocks[number].tolist()
         yield StubField(
             number,
             at - int(first[number]),

@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 Strings = tuple[npt.NDArray[np.uint8], Ints]
 
 _COLUMNS = {
-    "blocks": ("partition", "rows", "nbytes", "fields"),
+    "blocks": ("partition", "rows", "nbytes", "fields", "elsewhere_nbytes"),
     "runs": ("partition", "first_row", "rows", "cells"),
     "cells": ("block", "block_row", "fields"),
     "rows": ("partition", "row"),
@@ -37,7 +37,7 @@ def to_tables(session: _native.SavedSession) -> dict[str, Any]:
                 "known_fields": arrow.array(session.known_fields, arrow.list_(arrow.string())),
             }
         ),
-        "blocks": arrow.table(_columns("blocks", session.blocks)),
+        "blocks": arrow.table(_block_columns(session.blocks)),
         "fields": arrow.table(
             {
                 "name": _strings(names, arrow.large_string()).dictionary_encode(),
@@ -85,7 +85,7 @@ def from_tables(tables: Mapping[str, Any], next_row: int) -> _native.SavedSessio
     partitions, fields, cells, tasks = (tables[name] for name in ("partitions", "fields", "cells", "tasks"))
     session.set_partitions(partitions["name"].to_pylist(), partitions["known_fields"].to_pylist())
     session.set_blocks(
-        _table("blocks", tables["blocks"]),
+        _block_table(tables["blocks"]),
         _stacked([_ints(fields[name]) for name in _FIELD_COLUMNS]),
         _raw(fields["name"]),
         _raw(fields["schema"]),
@@ -115,6 +115,20 @@ def from_tables(tables: Mapping[str, Any], next_row: int) -> _native.SavedSessio
 
 def _columns(table: str, values: Ints) -> dict[str, Any]:
     return dict(zip(_COLUMNS[table], map(pyarrow().array, values.T), strict=True))
+
+
+def _block_columns(blocks: Ints) -> dict[str, Any]:
+    columns = _columns("blocks", blocks)
+    if (blocks[:, 4] < 0).all():
+        del columns["elsewhere_nbytes"]  # of one machine there is none
+    return columns
+
+
+def _block_table(table: Any) -> Ints:
+    *all_have, elsewhere = _COLUMNS["blocks"]
+    columns = [_ints(table[column]) for column in all_have]
+    has_it = elsewhere in table.column_names
+    return _stacked([*columns, _ints(table[elsewhere]) if has_it else np.full(len(columns[0]), -1, np.int64)])
 
 
 def _table(name: str, table: Any) -> Ints:

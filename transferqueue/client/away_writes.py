@@ -142,6 +142,7 @@ class AwayWriteCalls(RoutedCalls):
                 "rows": {name: value for name, value in rows.items() if value is not None},
                 "schemas": dict(schemas),
                 "names": None if payload is None else payload.names,
+                "nbytes": None if payload is None else payload.nbytes,
                 "drop": drop,
                 "timeout": slice_s,
             }

@@ -142,10 +142,18 @@ class WriteCalls(ReadCalls):
         return (yield from self._reserve(nbytes, timeout))
 
     def _stored(
-        self, plan: PutPlan | StubPlan, timeout: float | None, partition: str, *, may_drop: bool = True, **rows: Any
+        self,
+        plan: PutPlan | StubPlan,
+        timeout: float | None,
+        partition: str,
+        *,
+        may_drop: bool = True,
+        elsewhere_nbytes: int | None = None,
+        **rows: Any,
     ) -> Steps[PublishResult | NothingPut]:
         """Room reserved, bytes copied, published on `rows` (see `Store.publish`), within the partition's limits (which
         may drop it, if it `may_drop`); on an error nothing is left."""
+        counted_nbytes = plan.nbytes if elsewhere_nbytes is None else elsewhere_nbytes
         reservation: Reservation | None = None
 
         def attempt(left_s: float | None) -> Steps[PublishResult]:
@@ -156,12 +164,17 @@ class WriteCalls(ReadCalls):
                 plan.write(reservation)
             # Where another put was faster since the look at the limits, the bytes stay for the next attempt.
             return self._store.publish(
-                partition, reservation=reservation, fields=plan.layouts, lock_timeout_s=lock_timeout(until_s), **rows
+                partition,
+                reservation=reservation,
+                fields=plan.layouts,
+                elsewhere_nbytes=elsewhere_nbytes,
+                lock_timeout_s=lock_timeout(until_s),
+                **rows,
             )
 
         try:
             done = yield from self._within_limits(
-                partition, timeout, attempt, nbytes=plan.nbytes, may_drop=may_drop, **rows
+                partition, timeout, attempt, nbytes=counted_nbytes, may_drop=may_drop, **rows
             )
         except BaseException:
             if reservation is not None:

@@ -60,7 +60,9 @@ CATALOGUE = (
         "none",
         *("partition", "state"),
     ),
-    _metric("partition_live_bytes", "gauge", "bytes", "payload that the partition's rows name", "partition"),
+    _metric(
+        "partition_live_bytes", "gauge", "bytes", "payload that the partition's rows name, on any node", "partition"
+    ),
     _metric(
         "task_consumed_rows",
         "gauge",

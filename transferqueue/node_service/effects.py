@@ -48,6 +48,7 @@ class Effect:
         keys: of ROWS, one a row, of rows that have had them from the beginning; of GONE instead of indexes.
         tags: one map a row, as they are stored.
         names: int64, of the payload of ROWS. None: rows without data.
+        nbytes: of that payload, as limits count it.
         schemas: field -> schema of that payload.
         task: of MARKS and RESET.
         state: of the task's sampler from now on; None: it stays.
@@ -60,6 +61,7 @@ class Effect:
     keys: list[str] | None = None
     tags: list[bytes] | None = None
     names: Names | None = None
+    nbytes: int = 0
     schemas: dict[str, bytes] = field(default_factory=dict)
     task: str | None = None
     state: bytes | None = None
@@ -119,7 +121,13 @@ def _make_rows(store: Store, partition: str, effect: Effect, reserve: Room) -> N
     try:
         plan.write(reservation)
         store.publish(
-            partition, indexes=rows, create_rows=True, tags=tags, reservation=reservation, fields=plan.layouts
+            partition,
+            indexes=rows,
+            create_rows=True,
+            tags=tags,
+            reservation=reservation,
+            fields=plan.layouts,
+            elsewhere_nbytes=effect.nbytes,
         )
     except BaseException:
         reservation.abandon()
@@ -127,7 +135,12 @@ def _make_rows(store: Store, partition: str, effect: Effect, reserve: Room) -> N
 
 
 def effect_of_rows(
-    indexes: Names, keys: list[str] | None, tags: list[bytes], names: Names | None, schemas: Mapping[str, bytes]
+    indexes: Names,
+    keys: list[str] | None,
+    tags: list[bytes],
+    names: Names | None,
+    nbytes: int,
+    schemas: Mapping[str, bytes],
 ) -> Effect:
     """ROWS."""
-    return Effect(ROWS, as_indexes(indexes), keys, tags or None, names, dict(schemas))
+    return Effect(ROWS, as_indexes(indexes), keys, tags or None, names, nbytes, dict(schemas))

@@ -74,9 +74,10 @@ class HomeRowCalls(HomeCalls):
         else:
             if self._replication is not None:
                 self._replication.keep(partition, names_of(call), list(args["schemas"]), until_of(call))
-            # What the limits count of them are their stubs.
             plan, may_drop = StubPlan(names_of(call), args["schemas"]), bool(args["drop"])
-            steps = self.client._stored(plan, args["timeout"], partition, may_drop=may_drop, **rows)
+            steps = self.client._stored(
+                plan, args["timeout"], partition, may_drop=may_drop, elsewhere_nbytes=int(args["nbytes"]), **rows
+            )
         done: PublishResult | NothingPut | RequestRecord = self._once(
             call, partial(run_steps, self._store, steps), lambda record: record
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def image_of(store: Store, partition: str) -> Iterator[Effect]:
                 yield Effect(ROWS, as_indexes(some[at]), keys, [listing.tags[row] for row in at.tolist()])
         resolved = store.resolve(partition, indexes=some, fields=None)
         try:
-            yield from _stubs_of(resolved, some)
+            yield from _stubs_of(resolved, some, store.held_by(resolved))
         finally:
             resolved.release()
     snapshot = store.save()
@@ -47,9 +48,27 @@ def image_of(store: Store, partition: str) -> Iterator[Effect]:
             yield Effect(MARKS, ranges_of(ranges[:, 0], ranges[:, 1]), task=task, state=state)
 
 
-def _stubs_of(resolved: Resolved, rows: Names) -> Iterator[Effect]:
-    """What was put together comes together."""
-    found: dict[tuple[bytes, bytes], tuple[Names, Names, dict[str, bytes]]] = {}
+class _Together:
+    """Fields of the same rows with the same names: they were put together."""
+
+    def __init__(self, indexes: Names, names: Names) -> None:
+        self.indexes = indexes
+        self.names = names
+        self.schemas: dict[str, bytes] = {}
+        self._cells: Counter[int] = Counter()  # by block
+
+    def add(self, field: str, schema: bytes, pieces: Names) -> None:
+        self.schemas[field] = payload_schema(schema)
+        for _, count, block, _ in pieces.tolist():
+            self._cells[block] += count
+
+    def nbytes(self, held: Names) -> int:
+        """Their share of what the partition holds by their blocks, see `Store.held_by`."""
+        return sum(int(held[block, 0]) * cells // int(held[block, 1]) for block, cells in self._cells.items())
+
+
+def _stubs_of(resolved: Resolved, rows: Names, held_by: Names) -> Iterator[Effect]:
+    found: dict[tuple[bytes, bytes], _Together] = {}
     for number, name in enumerate(resolved.fields):
         pieces = resolved.pieces(number)
         schemas: dict[int, bytes] = {}
@@ -61,7 +80,9 @@ def _stubs_of(resolved: Resolved, rows: Names) -> Iterator[Effect]:
         for schema in dict.fromkeys(schemas.values()):
             held = pieces[[schemas[block] == schema for block in pieces[:, 2].tolist()]]
             names, at = read_names(resolved, number, held), ranges_of(held[:, 0], held[:, 1])
-            entry = found.setdefault((at.tobytes(), names.tobytes()), (as_indexes(rows[at]), names, {}))
-            entry[2][name] = payload_schema(schema)
-    for indexes, names, fields in found.values():
-        yield effect_of_rows(indexes, None, [], names, fields)
+            key = at.tobytes(), names.tobytes()
+            if key not in found:
+                found[key] = _Together(as_indexes(rows[at]), names)
+            found[key].add(name, schema, held)
+    for each in found.values():
+        yield effect_of_rows(each.indexes, None, [], each.names, each.nbytes(held_by), each.schemas)

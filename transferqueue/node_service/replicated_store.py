@@ -109,15 +109,19 @@ class ReplicatedStore:
         keys: Sequence[str] | None = None,
         fields: Sequence[FieldLayout] = (),
         tags: Sequence[bytes] = (),
+        elsewhere_nbytes: int | None = None,
         **rest: Any,
     ) -> PublishResult:
         with self._changing(partition) as note:
-            done = self._store.publish(partition, keys=keys, fields=fields, tags=tags, **rest)
+            done = self._store.publish(
+                partition, keys=keys, fields=fields, tags=tags, elsewhere_nbytes=elsewhere_nbytes, **rest
+            )
             if not all(is_stub(layout.schema) for layout in fields):
                 raise CorruptSegmentError(f"partition {partition!r} is kept on two nodes and was given rows of one")
             names = self._call.names if fields else None
             schemas = {layout.name: payload_schema(layout.schema) for layout in fields}
-            note(effect_of_rows(done.indexes, None if keys is None else list(keys), list(tags), names, schemas))
+            nbytes = elsewhere_nbytes or 0
+            note(effect_of_rows(done.indexes, None if keys is None else list(keys), list(tags), names, nbytes, schemas))
             if done.shed_rows:
                 note(Effect(ONLY, as_indexes(self._store.production(partition, [])[1])))
             return done

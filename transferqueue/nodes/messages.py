@@ -22,7 +22,7 @@ from transferqueue.errors import CorruptSegmentError, LayoutMismatchError
 from transferqueue.metadata import BatchMeta, KVBatchMeta, batch_wire, kv_wire
 from transferqueue.metadata.index_ranges import MAX_ROWS, decode_int64, encode_int64
 
-MESSAGE_VERSION = 1
+MESSAGE_VERSION = 2
 MAX_MESSAGE_NBYTES = 1 << 30
 """Of one message; payload does not travel in messages."""
 MAX_DEPTH = 24

@@ -47,10 +47,11 @@ class PayloadStore:
         self, rows: int, reservation: Reservation, layouts: list[FieldLayout], lock_timeout_s: float | None
     ) -> InFlight:
         """New payload, under new names."""
+        nbytes = reservation.nbytes
         done = self._store.publish(
             PAYLOAD, count=rows, reservation=reservation, fields=layouts, lock_timeout_s=lock_timeout_s
         )
-        return InFlight(self._store, done.indexes)
+        return InFlight(self._store, done.indexes, nbytes)
 
     def publish_copies(
         self, names: Names, reservation: Reservation, layouts: list[FieldLayout], pulled_nbytes: int
@@ -131,11 +132,13 @@ class InFlight:
 
     Attributes:
         names: int64 [rows].
+        nbytes: of their block, which the limits of their partition count.
     """
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, names: Names, nbytes: int) -> None:
         self._store = store
         self.names = names
+        self.nbytes = nbytes
         self._safe_until_s = time.monotonic() + GRACE_S / 2
 
     def keep(self) -> None:

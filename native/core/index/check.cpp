@@ -131,7 +131,7 @@ void check_blocks(const Txn& txn, const Counters& counters, Counters& found, Who
     whole.cells.erase(ref.word);
     found.region(record.span).used_bytes += record.span.nbytes;
     found.region(record.span).live_bytes += record.live_bytes();
-    live_of[record.partition] += record.live_bytes();
+    live_of[record.partition] += record.held_bytes();
   });
   require(whole.cells.empty(), "cells that name no published block");
   for_all(txn, Table::partitions, [&](auto key, auto value) {

@@ -117,9 +117,8 @@ std::vector<BlockRef> Index::Impl::remove_rows(WriteTxn& txn, Partition& partiti
   RunRewriter rewriter(txn, partition.id, live);
   rewriter.plan(rows, BlockRef{}, [](const auto&...) { return nullptr; });
   rewriter.apply();
-  std::uint64_t live_bytes = 0;
-  std::vector<BlockRef> retired = live.apply(txn, partition.record.name, live_bytes);
-  partition.record.live_bytes -= live_bytes;
+  LiveCells::Removed removed = live.apply(txn, partition.record.name);
+  partition.record.live_bytes -= removed.held_bytes;
 
   std::vector<RowUpdate> updates;
   for (const Segment& segment : rows) {
@@ -132,7 +131,7 @@ std::vector<BlockRef> Index::Impl::remove_rows(WriteTxn& txn, Partition& partiti
   for (const RemovedKey& key : info.removed_keys) hashed.push_back({hasher(key.key), key.row});
   remove_keys(txn, partition.id, hashed);
   partition.record.keyed_rows -= static_cast<std::int64_t>(hashed.size());
-  return retired;
+  return std::move(removed.retired);
 }
 
 Index::ClearResult Index::clear_rows(const std::string& name, const RowSelector& rows) {
@@ -244,8 +243,7 @@ std::vector<BlockRef> Index::Impl::remove_doomed_partition(PartitionId id) {
           cursor.erase();
         }
       }
-      std::uint64_t live_bytes = 0;
-      of_batch = live.apply(txn, name, live_bytes);
+      of_batch = live.apply(txn, name).retired;
       if (budget == 0) return true;
       const bool empty = remove_some(txn, Table::rowinfo, id, budget, 1) && remove_some(txn, Table::key_rows, id, budget, 16) &&
                          remove_some(txn, Table::consumed, id, budget, 4) && remove_some(txn, Table::claims, id, budget, 1) && remove_some(txn, Table::tasks, id, budget, 1) &&

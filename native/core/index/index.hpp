@@ -51,6 +51,8 @@ struct PublishRequest {
   OwnerId owner = 0;
   std::optional<Reservation> reservation;  // none: tags or bare rows only
   std::vector<FieldLayout> fields;         // of the reserved block, whose row i is the i-th addressed row
+  // The block holds names of payload that lies on other nodes, in so many bytes: what the partition holds by it, for limits too.
+  std::optional<std::uint64_t> elsewhere_bytes;
   std::vector<std::string> tags;           // empty, or one tag map (see tag_map.hpp) per row; "" changes nothing. Merged.
   // By index: rows that do not exist are made, with exactly these indexes. None that the session is yet to give out itself
   // (own_rows in records.hpp) may be among them. A row that is made again keeps the marks and claims that its index has.
@@ -354,6 +356,7 @@ class Index {
   std::size_t drop_requests();
 
   IndexStats stats();
+  // `live_bytes`: of payload that its rows name, on other nodes too.
   struct PartitionStats { std::string name; std::int64_t rows; std::uint64_t live_bytes; std::int64_t keyed_rows; };
   std::vector<PartitionStats> partition_stats();
   // Rows by what they have: every field that some row of the partition has, some of them, none.
@@ -378,6 +381,9 @@ class Index {
   std::vector<BlockFacts> describe_blocks(const std::vector<BlockRef>& blocks);
   // Where these blocks lie, published or retired; an empty span where the block is neither.
   std::vector<Span> block_spans(const std::vector<BlockRef>& blocks);
+  // What the partition holds by these blocks (for its limits), and by how many cells of each; 0 where it is not published.
+  struct HeldBlock { std::uint64_t nbytes = 0; std::uint64_t cells = 0; };
+  std::vector<HeldBlock> held_by(const std::vector<BlockRef>& blocks);
   // The whole index against itself (check.hpp): Error(corrupt) that says what is wrong. Returns the published blocks.
   std::vector<BlockRef> check();
   int check_readers();  // LMDB's dead-reader check; returns how many slots it cleared

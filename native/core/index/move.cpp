@@ -43,17 +43,19 @@ class Move {
       return result;
     }
     rewriter.apply();
-    std::uint64_t removed = 0;
-    result.retired = live.apply(txn, partition.record.name, removed);
+    LiveCells::Removed removed = live.apply(txn, partition.record.name);
+    result.retired = std::move(removed.retired);
     BlockRecord block;
     block.span = reservation.span;
     block.n_rows = source_.indexes.size();
     block.cells = block.n_rows * fields_.size();
     block.live_cells = met.cells_taken;
     block.partition = partition.id;
+    // Of names of payload their bytes say nothing: what they stand for comes with them, and so does what moves beside them.
+    if (removed.elsewhere) block.elsewhere_bytes = removed.held_bytes;
     add_block(txn, reservation.block, block, encode_layouts(fields_, ids_), partition.record.name);
-    partition.record.live_bytes += block.live_bytes();
-    partition.record.live_bytes -= removed;
+    partition.record.live_bytes += block.held_bytes();
+    partition.record.live_bytes -= removed.held_bytes;
     store_partition(txn, partition);
     result.moved = static_cast<std::int64_t>(met.cells_taken);
     return result;

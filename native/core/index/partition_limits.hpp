@@ -28,7 +28,7 @@ struct LimitRule {
 
 // What holds for one partition.
 struct PartitionLimits {
-  std::optional<std::uint64_t> max_bytes;            // of payload that its cells name
+  std::optional<std::uint64_t> max_bytes;            // of payload that its cells name, on other nodes too
   std::optional<std::uint64_t> max_unconsumed_rows;  // rows that not all of `consumers` have consumed
   std::optional<std::uint64_t> max_version_lag;      // newest version less that of the oldest such row
   std::vector<std::string> consumers;                // none: a row counts until any task consumed it

@@ -37,6 +37,9 @@ void check_request(const PublishRequest& request) {
     invalid("a put of " + std::to_string(request.fields.size()) + " fields; at most " + std::to_string(max_block_fields) +
             " go into one block");
   }
+  if (request.elsewhere_bytes && (!request.reservation || *request.elsewhere_bytes > max_elsewhere_bytes)) {
+    invalid("a put without a block, or of an impossible size, on other nodes");
+  }
   if (request.reservation) check_layouts(request.fields, request.reservation->span.nbytes, row_count(rows));
 }
 
@@ -172,19 +175,19 @@ class Publication {
     }
     txn.counters.rows += n_new_;
     partition.record.rows += n_new_;
-    std::uint64_t removed = 0;
-    const std::vector<BlockRef> retired = live.apply(txn, partition.record.name, removed);
-    result_.retired.insert(result_.retired.end(), retired.begin(), retired.end());
-    partition.record.live_bytes -= removed;
+    const LiveCells::Removed removed = live.apply(txn, partition.record.name);
+    result_.retired.insert(result_.retired.end(), removed.retired.begin(), removed.retired.end());
+    partition.record.live_bytes -= removed.held_bytes;
     if (!request_.reservation) return;
     BlockRecord record;
     record.span = request_.reservation->span;
     record.n_rows = result_.indexes.size();
     record.cells = record.live_cells = record.n_rows * fields_.size();
     record.partition = partition.id;
+    record.elsewhere_bytes = request_.elsewhere_bytes;
     add_block(txn, block, record, encode_layouts(request_.fields, ids_), partition.record.name);
-    if (record.live_cells == 0) result_.retired.push_back(block);
-    partition.record.live_bytes += record.live_bytes();
+    if (record.live_cells == 0) return result_.retired.push_back(block);
+    partition.record.live_bytes += record.held_bytes();
   }
 
   // The rows of fresh_ are new, the others are there.
@@ -300,7 +303,7 @@ class Publication {
     demand.new_rows = n_new_ - n_consumed_;
     flow.add_rows(demand.new_rows, std::min(fresh_.first, lowest_new_));
     demand.bytes_before = bytes_before;
-    if (request_.reservation) demand.own_bytes = request_.reservation->span.nbytes;
+    if (request_.reservation) demand.own_bytes = request_.elsewhere_bytes.value_or(request_.reservation->span.nbytes);
     demand.own_oldest = flow.oldest_announced();
     for (;;) {
       demand.bytes_after = partition.record.live_bytes;

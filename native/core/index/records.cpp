@@ -66,6 +66,18 @@ std::string PartitionRecord::encode() const {
   return std::string(out.bytes(name).view());
 }
 
+namespace {
+
+constexpr std::size_t says_elsewhere_at = 5 * 8 + 4;  // in a block's head
+
+// `part` of `whole` cells, of so many bytes.
+std::uint64_t share(std::uint64_t nbytes, std::uint64_t part, std::uint64_t whole) {
+  __extension__ using Wide = unsigned __int128;
+  return whole == 0 ? 0 : static_cast<std::uint64_t>(static_cast<Wide>(nbytes) * part / whole);
+}
+
+}  // namespace
+
 BlockRecord BlockRecord::parse(std::string_view bytes) {
   Reader in(bytes);
   BlockRecord record;
@@ -75,7 +87,12 @@ BlockRecord BlockRecord::parse(std::string_view bytes) {
   record.cells = in.number<std::uint64_t>();
   record.live_cells = in.number<std::uint64_t>();
   record.partition = in.number<std::uint32_t>();
-  in.number<std::uint32_t>();
+  if (const auto flag = in.number<std::uint32_t>(); flag == 1) {
+    record.elsewhere_bytes = in.number<std::uint64_t>();
+    if (*record.elsewhere_bytes > max_elsewhere_bytes) corrupt("a block that stands for an impossible number of bytes");
+  } else if (flag != 0) {
+    corrupt("a block of an unknown kind");
+  }
   if (record.live_cells > record.cells) corrupt("a block with more live cells than cells");
   if (record.n_rows > static_cast<std::uint64_t>(max_run_rows)) corrupt("a block with an impossible number of rows");
   return record;
@@ -83,12 +100,22 @@ BlockRecord BlockRecord::parse(std::string_view bytes) {
 
 void BlockRecord::encode_to(Writer& writer) const {
   writer.number(span.offset).number(span.nbytes).number(n_rows).number(cells).number(live_cells);
-  writer.number(partition).number(std::uint32_t{0});
+  writer.number(partition).number(static_cast<std::uint32_t>(elsewhere_bytes.has_value()));
+  if (elsewhere_bytes) writer.number(*elsewhere_bytes);
 }
 
-std::uint64_t BlockRecord::live_bytes() const {
-  __extension__ using Wide = unsigned __int128;
-  return cells == 0 ? 0 : static_cast<std::uint64_t>(static_cast<Wide>(span.nbytes) * live_cells / cells);
+std::string_view BlockRecord::layout_bytes(std::string_view bytes) {
+  Reader in(bytes);
+  in.bytes(says_elsewhere_at);
+  if (in.number<std::uint32_t>() != 0) in.number<std::uint64_t>();
+  return in.bytes(in.left());
+}
+
+std::uint64_t BlockRecord::live_bytes() const { return share(span.nbytes, live_cells, cells); }
+
+void BlockRecord::remove_cells(std::uint64_t cells_gone) {
+  if (elsewhere_bytes) *elsewhere_bytes -= share(*elsewhere_bytes, cells_gone, live_cells);
+  live_cells -= cells_gone;
 }
 
 std::uint32_t BlockRecord::n_fields(std::string_view layout_bytes) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,8 +40,11 @@ inline constexpr FieldId max_field_id = 1u << 24;
 // Names of fields live as long as the session: a program that makes new ones at each step would fill the index for good.
 inline constexpr FieldId max_fields = 1u << 16;
 
+// Of one block. Larger than any store; and nothing that is told of other nodes overflows the sum of a few blocks.
+inline constexpr std::uint64_t max_elsewhere_bytes = std::uint64_t{1} << 56;
+
 inline constexpr std::uint64_t format_magic = 0x31584449'51545354;  // "TSTQIDX1"
-inline constexpr std::uint32_t format_version = 11;
+inline constexpr std::uint32_t format_version = 12;
 
 // Written once by `create`, checked by whoever opens.
 struct Format {
@@ -105,7 +109,7 @@ struct PartitionRecord {
   std::uint64_t version = 0;
   std::int64_t rows = 0;         // without the doomed ones
   std::int64_t keyed_rows = 0;   // doomed ones count until their records are removed
-  std::uint64_t live_bytes = 0;  // share of its blocks that its cells name
+  std::uint64_t live_bytes = 0;  // what its cells hold of its blocks: the sum of their held_bytes()
   std::int64_t doomed_rows = 0;  // cleared, their records not yet removed: see tombstones.hpp
   bool limited = false;          // it has limits: see flow_account.hpp
   std::string name;
@@ -115,20 +119,27 @@ struct PartitionRecord {
 };
 
 // The head of a block's record; the layouts of its fields follow (layout.hpp). A block belongs to one partition.
+//   u64 offset, nbytes, rows, cells, live cells | u32 partition | u32 whether there are elsewhere_bytes | [u64 them]
 struct BlockRecord {
-  static constexpr std::size_t nbytes_encoded = 6 * 8;
   Span span;
   std::uint64_t n_rows = 0;
   std::uint64_t cells = 0;       // as published
   std::uint64_t live_cells = 0;  // of them, named by a run; the block is retired when none is
   PartitionId partition = 0;
+  // Of a block that is not the payload of its rows but says where it lies, on other nodes: the size of what the live cells
+  // stand for there. With the cells, not as published: a move gives its block what it takes from others, to the byte.
+  std::optional<std::uint64_t> elsewhere_bytes;
 
   static BlockRecord parse(std::string_view bytes);  // the head; the rest is `layout_bytes`
-  static std::string_view layout_bytes(std::string_view bytes) { return bytes.substr(nbytes_encoded); }
+  static std::string_view layout_bytes(std::string_view bytes);
   static std::uint32_t n_fields(std::string_view layout_bytes);
   void encode_to(Writer& writer) const;
   // The bytes of the span that live cells stand for. Sums of it stay exact: every change adds the difference of two.
   std::uint64_t live_bytes() const;
+  // What they count for in their partition, and for its limits.
+  std::uint64_t held_bytes() const { return elsewhere_bytes.value_or(live_bytes()); }
+  // So many of the live cells go; not more than there are.
+  void remove_cells(std::uint64_t cells);
 };
 
 // What is left of a block that no cell names. All but the span is for people who ask what a lease still holds: its partition

@@ -105,8 +105,9 @@ class Replacement {
       record.cells = record.n_rows * ids.size();
       record.live_cells = live_cells[b];
       record.partition = partition.id;
+      record.elsewhere_bytes = block.elsewhere_bytes;
       add_block(txn, reservations_[b].block, record, encode_layouts(block.fields, ids), partition.record.name);
-      partition.record.live_bytes += record.live_bytes();
+      partition.record.live_bytes += record.held_bytes();
       ids_.push_back(std::move(ids));
     }
   }

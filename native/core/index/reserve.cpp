@@ -156,4 +156,16 @@ std::vector<Span> Index::block_spans(const std::vector<BlockRef>& blocks) {
   return spans;
 }
 
+std::vector<Index::HeldBlock> Index::held_by(const std::vector<BlockRef>& blocks) {
+  const ReadTxn txn(*impl_->env);
+  std::vector<HeldBlock> held;
+  held.reserve(blocks.size());
+  for (const BlockRef block : blocks) {
+    const auto value = txn.get(Key(Table::blocks).u64(block.word));
+    const BlockRecord record = value ? BlockRecord::parse(*value) : BlockRecord{};
+    held.push_back({record.held_bytes(), record.live_cells});
+  }
+  return held;
+}
+
 }  // namespace tq

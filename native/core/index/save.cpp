@@ -49,9 +49,13 @@ void place_fields(SavedBlock& block, std::int64_t number, std::vector<Index::Sav
   std::copy_if(sources.begin(), sources.end(), std::back_inserter(parts), [](const auto& part) { return part.nbytes > 0; });
 }
 
+using BlocksElsewhere = std::unordered_map<std::uint64_t, BlockRecord>;
+
 class Listing {
  public:
-  Listing(Index::Impl& impl, const Txn& txn, Index::Snapshot& answer) : impl_(impl), txn_(txn), answer_(answer) {}
+  // `elsewhere`: by ref, the blocks that stand for payload on other nodes.
+  Listing(Index::Impl& impl, const Txn& txn, const BlocksElsewhere& elsewhere, Index::Snapshot& answer)
+      : impl_(impl), txn_(txn), elsewhere_(elsewhere), answer_(answer) {}
 
   void run() {
     SavedSession& saved = answer_.session;
@@ -79,6 +83,7 @@ class Listing {
   struct Block {
     std::shared_ptr<const ParsedBlock> parsed;
     std::vector<std::int64_t> place;  // of each of its fields in the saved block; -1: no row names it
+    std::uint64_t cells = 0;          // that rows name
   };
 
   std::vector<std::string> known_fields(PartitionId id) {
@@ -106,6 +111,7 @@ class Listing {
           const std::size_t block = block_number(ref);
           answer_.session.cells.push_back(
               {static_cast<std::int64_t>(block), block_row + (first - run.start), static_cast<std::int64_t>(n_fields)});
+          blocks_[block].cells += n_fields * static_cast<std::uint64_t>(count);
           for (std::size_t i = 0; i < n_fields; ++i) {
             const std::int32_t at = blocks_[block].parsed->find(field_at(fields, i), static_cast<std::int32_t>(i));
             if (at < 0) corrupt("a cell of a field that its block lacks");
@@ -124,7 +130,7 @@ class Listing {
     numbers_.emplace(ref.word, number);
     impl_.check_span(parsed->span);
     answer_.blocks.push_back({ref, parsed->span, parsed->n_rows});
-    answer_.session.blocks.push_back({number_, parsed->n_rows, 0, {}});
+    answer_.session.blocks.push_back({number_, parsed->n_rows, 0, {}, {}});
     std::vector<std::int64_t> place(parsed->ids.size(), -1);
     blocks_.push_back({std::move(parsed), std::move(place)});
     return number;
@@ -181,6 +187,11 @@ class Listing {
         saved.blocks[b].fields.push_back(blocks_[b].parsed->layouts[f]);
       }
       place_fields(saved.blocks[b], static_cast<std::int64_t>(b), answer_.parts);
+      if (const auto at = elsewhere_.find(blocks_[b].parsed->ref.word); at != elsewhere_.end()) {
+        BlockRecord record = at->second;
+        record.remove_cells(record.live_cells - std::min(record.live_cells, blocks_[b].cells));  // of rows that are being cleared
+        saved.blocks[b].elsewhere_bytes = record.elsewhere_bytes;
+      }
     }
     std::size_t at = 0;
     for (const SavedCell& cell : saved.cells) {
@@ -192,6 +203,7 @@ class Listing {
 
   Index::Impl& impl_;
   const Txn& txn_;
+  const BlocksElsewhere& elsewhere_;
   Index::Snapshot& answer_;
   std::int64_t number_ = 0;       // of the partition at hand
   std::vector<RowRange> living_;  // its rows
@@ -199,11 +211,13 @@ class Listing {
   std::unordered_map<std::uint64_t, std::size_t> numbers_;
 };
 
-std::vector<BlockRef> published_blocks(const Txn& txn) {
+std::vector<BlockRef> published_blocks(const Txn& txn, BlocksElsewhere& elsewhere) {
   std::vector<BlockRef> refs;
   Cursor cursor(txn, Table::blocks);
   for (bool found = cursor.seek(Key(Table::blocks)); found; found = cursor.next()) {
     refs.push_back(BlockRef{key_u64(cursor.tail(), 0)});
+    const BlockRecord record = BlockRecord::parse(cursor.value());
+    if (record.elsewhere_bytes) elsewhere.emplace(refs.back().word, record);
   }
   return refs;
 }
@@ -213,9 +227,10 @@ std::vector<BlockRef> published_blocks(const Txn& txn) {
 std::optional<Index::Snapshot> Index::save(const std::function<bool(const std::vector<BlockRef>&)>& lease, bool in_write_txn) {
   const auto list = [&](const Txn& txn) -> std::optional<Snapshot> {
     // Leased before anything else is listed: the time in which a block can be retired unseen is that of naming them all.
-    if (!lease(published_blocks(txn))) return std::nullopt;
+    BlocksElsewhere elsewhere;
+    if (!lease(published_blocks(txn, elsewhere))) return std::nullopt;
     Snapshot answer;
-    Listing(*impl_, txn, answer).run();
+    Listing(*impl_, txn, elsewhere, answer).run();
     return answer;
   };
   if (in_write_txn) return list(WriteTxn(*impl_->env, impl_->gate));

@@ -51,6 +51,7 @@ void check_blocks(const SavedSession& saved, const std::vector<Reservation>& res
     if (!is_place(block.partition, saved.partitions.size())) refuse("a block of no partition");
     if (block.n_rows <= 0 || block.n_rows > max_run_rows) refuse("a block of " + std::to_string(block.n_rows) + " rows");
     if (block.fields.empty() || block.fields.size() > max_block_fields) refuse("a block without fields, or with too many");
+    if (block.elsewhere_bytes.value_or(0) > max_elsewhere_bytes) refuse("a block that stands for an impossible number of bytes");
     check_layouts(block.fields, reservations[b].span.nbytes, block.n_rows);
     if (!refs.insert(reservations[b].block.word).second) refuse("a reservation stands twice");
   }

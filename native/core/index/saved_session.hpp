@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct SavedBlock {
   std::int64_t n_rows = 0;
   std::uint64_t nbytes = 0;
   std::vector<FieldLayout> fields;
+  std::optional<std::uint64_t> elsewhere_bytes;  // see BlockRecord in index/records.hpp: of what the runs name
 };
 
 // Rows [first, first + count) of a partition have the same cells: the next `n_cells` of `SavedSession::cells`. Every row that

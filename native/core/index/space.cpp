@@ -218,9 +218,9 @@ void give_back(WriteTxn& txn, const Reservation& reservation) {
   give_slot(txn, reservation.block.slot());
 }
 
-std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::string_view partition, std::uint64_t& live_bytes_removed) {
+LiveCells::Removed LiveCells::apply(WriteTxn& txn, std::string_view partition) {
   std::sort(removed_.begin(), removed_.end());
-  std::vector<BlockRef> retired;
+  Removed all;
   Writer out;
   for (std::size_t i = 0; i < removed_.size();) {
     const BlockRef ref{removed_[i].first};
@@ -231,18 +231,19 @@ std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::string_view partition
     if (!value) corrupt("a cell names a block that is not there");
     BlockRecord record = BlockRecord::parse(*value);
     if (record.live_cells < cells) corrupt("a block loses more cells than it has");
-    const std::uint64_t before = record.live_bytes();
-    record.live_cells -= cells;
-    const std::uint64_t gone = before - record.live_bytes();
-    live_bytes_removed += gone;
+    const std::uint64_t live_before = record.live_bytes();
+    const std::uint64_t held_before = record.held_bytes();
+    record.remove_cells(cells);
+    all.held_bytes += held_before - record.held_bytes();
+    all.elsewhere = all.elsewhere || record.elsewhere_bytes.has_value();
     RegionBytes& region = txn.counters.region(record.span);
-    region.live_bytes -= gone;
+    region.live_bytes -= live_before - record.live_bytes();
     if (record.live_cells == 0) {
       const std::uint32_t n_fields = BlockRecord::n_fields(BlockRecord::layout_bytes(*value));
       txn.erase(key);
       region.used_bytes -= record.span.nbytes;
       add_retired(txn, ref, {record.span, record.n_rows, n_fields, std::string(partition)});
-      retired.push_back(ref);
+      all.retired.push_back(ref);
     } else {
       out.clear();
       record.encode_to(out);
@@ -251,7 +252,7 @@ std::vector<BlockRef> LiveCells::apply(WriteTxn& txn, std::string_view partition
     }
   }
   removed_.clear();
-  return retired;
+  return all;
 }
 
 void add_block(WriteTxn& txn, BlockRef ref, const BlockRecord& record, std::string_view layouts, std::string_view partition) {

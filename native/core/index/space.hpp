@@ -59,9 +59,15 @@ void give_back(WriteTxn& txn, const Reservation& reservation);
 class LiveCells {
  public:
   void remove(BlockRef block, std::uint64_t cells) { removed_.emplace_back(block.word, cells); }
-  // Updates the blocks, all of `partition`; those without a live cell move to `retired` and are returned. Returns also, by
-  // reference, the live bytes that went. The number of blocks touched is `size()` at most.
-  std::vector<BlockRef> apply(WriteTxn& txn, std::string_view partition, std::uint64_t& live_bytes_removed);
+  // What went with the cells.
+  struct Removed {
+    std::vector<BlockRef> retired;
+    std::uint64_t held_bytes = 0;
+    bool elsewhere = false;  // some of these are of payload on other nodes
+  };
+  // Updates the blocks, all of `partition`; those without a live cell are retired. The number of blocks touched is `size()` at
+  // most.
+  Removed apply(WriteTxn& txn, std::string_view partition);
   std::size_t size() const { return removed_.size(); }
 
  private:

@@ -41,6 +41,13 @@ LimitReport Store::limit_report(const std::string& partition) {
   return call.index().limit_report(partition);
 }
 
+std::vector<Index::HeldBlock> Store::held_by(const Resolved& resolved) {
+  const Call call(*attachment_);
+  std::vector<BlockRef> refs;
+  for (const BlockInfo& block : resolved.resolution().blocks) refs.push_back(block.ref);
+  return call.index().held_by(refs);
+}
+
 bool Store::set_weight_version(const std::string& partition, std::int64_t version) {
   const Call call(*attachment_);
   const bool done = call.index().set_weight_version(partition, version);

@@ -123,6 +123,8 @@ class Store {
   bool remove_limits(const std::string& pattern);
   std::vector<std::pair<std::string, LimitRule>> limit_rules();
   LimitReport limit_report(const std::string& partition);
+  // Of each block of `resolved`, as it is now.
+  std::vector<Index::HeldBlock> held_by(const Resolved& resolved);
   bool set_weight_version(const std::string& partition, std::int64_t version);
   void look_at_limits(const std::string& partition, const RowSelector& rows, std::uint64_t nbytes, const std::vector<std::string>& tags);
   // Another number after limits were set; 0: never. One load: what was seen of them under an epoch holds while it does. Who

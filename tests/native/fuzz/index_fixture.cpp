@@ -87,7 +87,7 @@ void spill(Index& index) {
 }  // namespace
 
 void put(Index& index, const std::string& partition, RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
-         std::vector<std::string> tag_maps, bool create_rows) {
+         std::vector<std::string> tag_maps, bool create_rows, std::optional<std::uint64_t> elsewhere) {
   tq::PublishRequest request;
   request.partition = partition;
   request.rows = std::move(rows);
@@ -95,6 +95,7 @@ void put(Index& index, const std::string& partition, RowSelector rows, std::int6
   request.fields = layouts(names, count);
   request.tags = std::move(tag_maps);
   request.create_rows = create_rows;
+  request.elsewhere_bytes = elsewhere;
   if (!names.empty()) request.reservation = index.reserve(64u << 10, living_owner);
   if (!names.empty() && !request.reservation) return;  // no room, says the damage
   index.publish(request);
@@ -125,7 +126,7 @@ void IndexFixture::capture() {
 
 void IndexFixture::fill(Index& index) {
   index.grow(payload_nbytes / 2);
-  put(index, "train", by_key({"a", "b", "c", "d"}), 4, {"x", "y", "z"}, {tags("1"), tags("2"), {}, tags("3")});
+  put(index, "train", by_key({"a", "b", "c", "d"}), 4, {"x", "y", "z"}, {tags("1"), tags("2"), {}, tags("3")}, false, 1'000'001);
   put(index, "train", fresh(40), 40, {"x"});
   put(index, "train", by_index({1, 2, 10}), 3, {"y", "w"});
   put(index, "train", fresh(3), 3, {});
@@ -145,7 +146,7 @@ void IndexFixture::fill(Index& index) {
   index.grow_spill(payload_nbytes / 2);
   spill(index);
   index.clear_rows("val", by_index({53, 54, 55, 56}));  // leaves a retired block
-  asked(index, 1, [&] { put(index, "val", by_index({far_row, 53, far_row + 1}), 3, {"x"}, {}, true); });
+  asked(index, 1, [&] { put(index, "val", by_index({far_row, 53, far_row + 1}), 3, {"x"}, {}, true, 70'000); });
   asked(index, 2, [&] { index.merge_tags("val", {far_row}, {tags("2")}); });
   // What somebody left who died in the middle of two clears.
   const auto env = tq::index::Env::open(directory());

@@ -55,7 +55,7 @@ class IndexFixture {
 
 // A put of 64 KiB; none where the damage says that there is no room.
 void put(tq::Index& index, const std::string& partition, tq::RowSelector rows, std::int64_t count, const std::vector<std::string>& names,
-         std::vector<std::string> tag_maps = {}, bool create_rows = false);
+         std::vector<std::string> tag_maps = {}, bool create_rows = false, std::optional<std::uint64_t> elsewhere = std::nullopt);
 
 // Every call of the index, on what the fixture made; which of those that write come first is `order`'s.
 void use_index(tq::Index& index, std::uint8_t order);

@@ -43,7 +43,7 @@ void add_limits(Index& index) {
   index.set_limits("f*", part);
   for (const char* partition : {"flow", "flow_shed"}) {
     put(index, partition, fresh(4), 4, {"x"}, {version_tag(1), version_tag(1), version_tag(2), {}});
-    put(index, partition, fresh(2), 2, {"x"}, {version_tag(3), version_tag(3)});
+    put(index, partition, fresh(2), 2, {"x"}, {version_tag(3), version_tag(3)}, false, 5'000);
     consume(index, partition, {index.task_snapshot(partition, "learn", {"x"}).ready.at(0)});
   }
 }

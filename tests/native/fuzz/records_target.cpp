@@ -33,6 +33,15 @@ void run(std::string_view input) {
       case 3: {
         const BlockRecord record = BlockRecord::parse(bytes);
         require(record.live_bytes() <= record.span.nbytes, "what lives of a block is no more than the block");
+        Writer written;
+        record.encode_to(written);
+        const std::size_t head = bytes.size() - BlockRecord::layout_bytes(bytes).size();
+        require(written.view() == bytes.substr(0, head), "the head of a block is written as it was read");
+        BlockRecord less = record;
+        less.remove_cells(record.live_cells / 2);
+        require(less.held_bytes() <= record.held_bytes(), "fewer cells hold no more");
+        less.remove_cells(less.live_cells);
+        require(less.held_bytes() == 0 || record.live_cells == 0, "no cells hold nothing");
         return;
       }
       case 4: require(TaskRecord::parse(bytes).encode() == bytes, "a task is written as it was read"); return;
@@ -81,6 +90,9 @@ std::vector<std::string> seeds() {
   block.n_rows = block.cells = block.live_cells = 4;
   Writer block_bytes;
   block.encode_to(block_bytes);
+  Writer elsewhere_bytes;
+  block.elsewhere_bytes = 1'000'003;
+  block.encode_to(elsewhere_bytes);
   TaskRecord task;
   task.id = 1;
   task.sampler_state = "state";
@@ -103,6 +115,7 @@ std::vector<std::string> seeds() {
   const std::string tags{"\x01\0\0\0\x01\0\0\0a\x01\0\0\0\x05", 14};
   all.push_back(std::string(1, '\0') + tags + tags);
   all.push_back(std::string(1, '\6') + stretches.encode());
+  all.push_back(std::string(1, '\3') + std::string(elsewhere_bytes.view()));
   return all;
 }
 

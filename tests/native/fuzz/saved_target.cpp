@@ -38,7 +38,12 @@ void change(SavedSession& saved, Input& in) {
     case 2:
       if (auto* block = some(saved.blocks, in)) {
         std::int64_t* const numbers[] = {&block->partition, &block->n_rows};
-        *numbers[in.below(2)] = odd(in);
+        const std::size_t which = in.below(3);
+        if (which == 2) {
+          block->elsewhere_bytes = in.odd_number();
+        } else {
+          *numbers[which] = odd(in);
+        }
       }
       return;
     case 3:

@@ -1,4 +1,5 @@
 #include "core/index/limit_rules.hpp"
+#include "core/index/records.hpp"
 #include "core/index/shed.hpp"
 #include "index/support.hpp"
 
@@ -126,6 +127,82 @@ TEST_CASE("bytes are those of the blocks' live share") {
   CHECK(error_of([&] { index.look_at_limits("p", fresh(1), 8, {}); }).code == ErrorCode::limit_exceeded);
   CHECK(error_of([&] { index.look_at_limits("q p", fresh(1), 8, {}); index.look_at_limits("p", fresh(1), 2000, {}); }).code ==
         ErrorCode::limit_exceeded);
+  check_whole_index(session.directory.path());
+}
+
+TEST_CASE("names of payload on other nodes count for what they stand for, wherever they are moved") {
+  Session session(16u << 20, std::uint64_t{1} << 34, 1u << 22, std::uint64_t{1} << 30);
+  Index& index = *session.index;
+  const auto held = [&] { return index.limit_report("p").live_bytes; };
+  index.set_limits("p", rule(10'000, std::nullopt, std::nullopt, WhenExceeded::raise));
+  const auto away = put(index, "p", fresh(10), {"a", "b"}, {}, nullptr, 6'001).indexes;
+  CHECK(held() == 6'001);
+  CHECK(index.partition_stats().at(0).live_bytes == 6'001);
+  CHECK(index.stats().live_bytes == 192);  // what is here: two fields of names
+  const tq::Error refused = error_of([&] { put(index, "p", fresh(1), {"a"}, {}, nullptr, 4'000); });
+  CHECK(refused.code == ErrorCode::limit_exceeded);
+  CHECK(figure(refused, "there") == 6'001);
+  CHECK(figure(refused, "wanted") == 4'000);
+  CHECK(figure(refused, "never") == 0);
+  CHECK(figure(error_of([&] { put(index, "p", fresh(1), {"a"}, {}, nullptr, 10'001); }), "never") == 1);
+  CHECK(error_of([&] { index.look_at_limits("p", fresh(1), 4'000, {}); }).code == ErrorCode::limit_exceeded);
+  const auto here = put(index, "p", fresh(2), {"a"}).indexes;
+  CHECK(held() == 6'065);
+  // A share a cell; an overwrite frees what it takes.
+  index.clear_rows("p", by_index({away[0]}));
+  CHECK(held() == 5'401 + 64);
+  put(index, "p", by_index({away[1], away[2]}), {"b"}, {}, nullptr, 1'000);
+  CHECK(held() == 5'401 - 600 + 1'000 + 64);
+  // A move takes all of it along, also of blocks of either kind; what it leaves behind stays where it is.
+  std::uint64_t before = held();
+  const Resolution source = index.resolve("p", by_index({away[1], away[5], here[0]}), std::vector<std::string>{"a"});
+  const auto fields = dense_fields({"a"}, 3);
+  CHECK(index.publish_moved(source, reserve(index, nbytes_of(fields)), owner, fields).moved == 3);
+  CHECK(held() == before);
+  check_whole_index(session.directory.path());
+  const auto of_moved = index.held_by({index.resolve("p", by_index({away[5]}), std::vector<std::string>{"a"}).blocks.at(0).ref, BlockRef{7}});
+  CHECK(of_moved[0].cells == 3);
+  CHECK(of_moved[0].nbytes == 300 + 300 + 32);
+  CHECK(of_moved[1].cells == 0);
+  // And so does a move to the spill file.
+  index.grow_spill(1u << 20);
+  for (const Index::PlacedBlock& block : index.blocks_in_memory()) {
+    std::vector<Index::BlockMove> moves = {{block.ref, *index.reserve_spill({block.span.nbytes}, owner)[0], false}};
+    index.publish_spilled(moves, index.rows_naming({block})[0], owner);
+    CHECK(moves[0].moved);
+  }
+  CHECK(held() == before);
+  check_whole_index(session.directory.path());
+  for (const RowIndex row : index.list_rows("p").indexes) {
+    index.clear_rows("p", by_index({row}));
+    CHECK(held() < before);
+    before = held();
+    check_whole_index(session.directory.path());
+  }
+  CHECK(held() == 0);
+}
+
+TEST_CASE("shedding makes room for payload on other nodes by what it holds") {
+  Session session;
+  Index& index = *session.index;
+  index.set_limits("p", rule(10'000, std::nullopt, std::nullopt, WhenExceeded::shed));
+  for (int i = 0; i < 5; ++i) put(index, "p", fresh(2), {"a"}, {}, nullptr, 2'000);
+  CHECK(put(index, "p", fresh(2), {"a"}, {}, nullptr, 3'000).shed_rows == 3);
+  CHECK(index.limit_report("p").live_bytes == 10'000);
+  CHECK(index.list_rows("p").indexes == range(3, 9));
+  check_whole_index(session.directory.path());
+}
+
+TEST_CASE("a size on other nodes is one of a block, and one that can be") {
+  Session session;
+  Index& index = *session.index;
+  tq::PublishRequest bare = request_of("p", fresh(1));
+  bare.elsewhere_bytes = 1;
+  CHECK(error_of([&] { index.publish(bare); }).code == ErrorCode::invalid);
+  CHECK(error_of([&] { put(index, "p", fresh(1), {"a"}, {}, nullptr, tq::index::max_elsewhere_bytes + 1); }).code == ErrorCode::invalid);
+  put(index, "p", fresh(1), {"a"}, {}, nullptr, tq::index::max_elsewhere_bytes);
+  put(index, "p", fresh(0), {"a"}, {}, nullptr, 5);
+  CHECK(index.partition_stats().at(0).live_bytes == tq::index::max_elsewhere_bytes);
   check_whole_index(session.directory.path());
 }
 

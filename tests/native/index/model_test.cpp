@@ -89,6 +89,9 @@ class Model : private ModelCells {
     return fields;
   }
 
+  // A third of the blocks are names of payload on other nodes.
+  std::optional<std::uint64_t> some_size() { return pick(3) == 0 ? std::optional(pick(1u << 20)) : std::nullopt; }
+
   // Existing rows: stretches of consecutive ones, sometimes shuffled.
   std::vector<RowIndex> some_rows(const Partition& rows) {
     std::vector<RowIndex> all;
@@ -163,7 +166,7 @@ class Model : private ModelCells {
     const bool bare = pick(5) == 0;
     const std::vector<std::string> fields = bare ? std::vector<std::string>{} : some_fields();
     BlockRef block;
-    const PublishResult result = put(index(), name, fresh(n, keys), fields, maps_of(tags), &block);
+    const PublishResult result = put(index(), name, fresh(n, keys), fields, maps_of(tags), &block, bare ? std::nullopt : some_size());
     REQUIRE(result.indexes.size() == static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < result.indexes.size(); ++i) {
       REQUIRE(result.indexes[i] == last_row + 1 + static_cast<RowIndex>(i));
@@ -190,7 +193,7 @@ class Model : private ModelCells {
     }
     const auto tags = some_tags(rows.size());
     BlockRef block;
-    const PublishResult result = put(index(), name, by_index(rows), fields, maps_of(tags), &block);
+    const PublishResult result = put(index(), name, by_index(rows), fields, maps_of(tags), &block, some_size());
     REQUIRE(result.indexes == rows);
     record_put(name, result, fields, block, tags);
   }
@@ -215,7 +218,7 @@ class Model : private ModelCells {
     if (keys.empty()) return;
     const std::vector<std::string> fields = some_fields();
     BlockRef block;
-    const PublishResult result = put(index(), name, by_key(keys), fields, {}, &block);
+    const PublishResult result = put(index(), name, by_key(keys), fields, {}, &block, some_size());
     for (std::size_t i = 0, fresh_rows = 0; i < keys.size(); ++i) {
       const RowIndex row = expected[i] == -1 ? last_row + 1 + static_cast<RowIndex>(fresh_rows++) : expected[i];
       REQUIRE(result.indexes[i] == row);

@@ -1,4 +1,5 @@
 #include "core/index/saved_session.hpp"
+#include "core/index/tombstones.hpp"
 #include "core/index/txn.hpp"
 #include "index/support.hpp"
 
@@ -31,6 +32,7 @@ void same(const SavedSession& a, const SavedSession& b) {
   CHECK(a.next_row == b.next_row);
   CHECK(a.partitions == b.partitions);
   REQUIRE(a.blocks.size() == b.blocks.size());
+  for (std::size_t i = 0; i < a.blocks.size(); ++i) CHECK(a.blocks[i].elsewhere_bytes == b.blocks[i].elsewhere_bytes);
   REQUIRE(a.runs.size() == b.runs.size());
   for (std::size_t i = 0; i < a.runs.size(); ++i) {
     CHECK(a.runs[i].partition == b.runs[i].partition);
@@ -63,7 +65,7 @@ void fill(Index& index) {
   put(index, "keyed", by_key({"key7", "key8", "key200"}), {"b"});
   index.clear_rows("keyed", by_index(range(20, 15)));
   put(index, "plain", fresh(5000), {"x"});
-  put(index, "plain", by_index(range(1000, 1200)), {"x", "y"});
+  put(index, "plain", by_index(range(1000, 1200)), {"x", "y"}, {}, nullptr, 1'000'003);  // of names of payload elsewhere
   index.publish(request_of("plain", fresh(3)));
   index.ensure_partition("empty");
   const auto snapshot = index.task_snapshot("plain", "train", {"x"});
@@ -95,6 +97,39 @@ TEST_CASE("a saved session, loaded into another one, is the same session") {
   check_whole_index(target.directory.path());
   check_whole_index(source.directory.path());
   same(saved(*source.index).session, snapshot.session);
+}
+
+TEST_CASE("what rows stand for on other nodes is saved with them, and of rows that are being cleared is not") {
+  Session source;
+  const auto rows = put(*source.index, "p", fresh(10), {"a", "b"}, {}, nullptr, 2'000'000).indexes;
+  put(*source.index, "p", by_index({rows[0], rows[1]}), {"b"});
+  put(*source.index, "p", fresh(4), {"a"}, {}, nullptr, 0);
+  source.index->clear_rows("p", by_index({rows[9]}));
+  {
+    // The first two rows, as somebody left them who died in the middle of clearing them.
+    const auto env = tq::index::Env::open(source.directory.path());
+    tq::index::WriteTxn txn(*env, source.gate);
+    auto partition = tq::index::partition_by_name(txn, "p");
+    const std::vector<tq::index::Segment> doomed = {{rows[0], 2, 0, 0}};
+    tq::index::doom_rows(txn, partition->id, doomed);
+    partition->record.doomed_rows += 2;
+    partition->record.rows -= 2;
+    txn.counters.rows -= 2;
+    tq::index::store_partition(txn, *partition);
+    txn.commit(tq::index::Room::release);
+  }
+  const auto snapshot = saved(*source.index);
+  REQUIRE(snapshot.session.blocks.size() == 2);
+  CHECK(snapshot.session.blocks[0].elsewhere_bytes == 1'400'000);
+  CHECK(snapshot.session.blocks[1].elsewhere_bytes == 0);
+  Session target;
+  load(*target.index, snapshot.session);
+  check_whole_index(target.directory.path());
+  CHECK(target.index->partition_stats().at(0).live_bytes == 1'400'000);
+  CHECK(target.index->stats().live_bytes < 1000);
+  SavedSession impossible = snapshot.session;
+  impossible.blocks[0].elsewhere_bytes = tq::index::max_elsewhere_bytes + 1;
+  CHECK(error_of([&] { load(*target.index, impossible); }).code == tq::ErrorCode::invalid);
 }
 
 TEST_CASE("loaded rows can be put, cleared and consumed like any") {

@@ -86,7 +86,7 @@ PublishRequest request_of(const std::string& partition, RowSelector rows, std::o
 }
 
 PublishResult put(Index& index, const std::string& partition, const RowSelector& rows, const std::vector<std::string>& fields,
-                  const std::vector<std::string>& tags, BlockRef* block) {
+                  const std::vector<std::string>& tags, BlockRef* block, std::optional<std::uint64_t> elsewhere) {
   const auto n = rows.by == RowsBy::fresh ? rows.count : static_cast<std::int64_t>(std::max(rows.indexes.size(), rows.keys.size()));
   PublishRequest request;
   request.partition = partition;
@@ -94,6 +94,7 @@ PublishResult put(Index& index, const std::string& partition, const RowSelector&
   request.owner = owner;
   request.fields = dense_fields(fields, n);
   request.tags = tags;
+  request.elsewhere_bytes = elsewhere;
   if (!fields.empty()) request.reservation = reserve(index, nbytes_of(request.fields));
   if (block != nullptr && request.reservation) *block = request.reservation->block;
   try {

@@ -94,9 +94,10 @@ std::uint64_t nbytes_of(const std::vector<FieldLayout>& fields);
 Reservation reserve(Index& index, std::uint64_t nbytes);
 PublishRequest request_of(const std::string& partition, RowSelector rows, std::optional<Reservation> reservation = std::nullopt,
                           std::vector<FieldLayout> fields = {}, std::vector<std::string> tags = {});
-// Reserves and publishes dense fields.
+// Reserves and publishes dense fields; with `elsewhere` as names of so many bytes on other nodes.
 PublishResult put(Index& index, const std::string& partition, const RowSelector& rows, const std::vector<std::string>& fields,
-                  const std::vector<std::string>& tags = {}, BlockRef* block = nullptr);
+                  const std::vector<std::string>& tags = {}, BlockRef* block = nullptr,
+                  std::optional<std::uint64_t> elsewhere = std::nullopt);
 std::string tag_map(const std::vector<std::pair<std::string, std::string>>& entries);
 
 // The block and row that field `field` of requested row `position` lies in; a null ref when it is not ready.

@@ -19,7 +19,7 @@ def session() -> _native.SavedSession:
     made.next_row = 100
     made.set_partitions(["p", "ä/\n"], [["x", "y"], []])
     made.set_blocks(
-        np.array([[0, 3, 128, 2]]),
+        np.array([[0, 3, 128, 2, -1]]),
         np.array([[0, 0, 24, 8, 0], [1, 64, 5, 0, 32]]),
         strings(b"x", b"y"),
         strings(b"\x00\xff", b""),
@@ -55,6 +55,15 @@ def test_tables_and_back(made: _native.SavedSession) -> None:
     same(from_tables(chunked, made.next_row), made)
 
 
+def test_what_blocks_stand_for_elsewhere_is_a_column_only_where_there_is_some() -> None:
+    made = session()
+    assert "elsewhere_nbytes" not in to_tables(made)["blocks"].column_names, "as checkpoints of one machine always were"
+    made.set_blocks(np.array([[0, 3, 128, 2, 5000]]), made.fields[0], *made.fields[1:])
+    tables = to_tables(made)
+    assert tables["blocks"]["elsewhere_nbytes"].to_pylist() == [5000]
+    same(from_tables(tables, made.next_row), made)
+
+
 @pytest.mark.parametrize("name", ["partitions", "blocks", "fields", "runs", "cells", "rows", "tasks"])
 def test_tables_of_another_kind_are_refused(name: str) -> None:
     tables = to_tables(session())
@@ -68,10 +77,12 @@ def test_setters_refuse_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="columns"):
         made.set_rows(np.zeros((1, 3), np.int64), strings(b"k"), strings(b""))
     with pytest.raises(ValueError, match="names or schemas"):
-        made.set_blocks(np.zeros((0, 4), np.int64), np.zeros((1, 5), np.int64), strings(), strings())
+        made.set_blocks(np.zeros((0, 5), np.int64), np.zeros((1, 5), np.int64), strings(), strings())
     with pytest.raises(ValueError, match="more fields"):
-        made.set_blocks(np.array([[0, 1, 1, 7]]), np.zeros((0, 5), np.int64), strings(), strings())
+        made.set_blocks(np.array([[0, 1, 1, 7, -1]]), np.zeros((0, 5), np.int64), strings(), strings())
     with pytest.raises(ValueError, match="of no block"):
-        made.set_blocks(np.zeros((0, 4), np.int64), np.zeros((1, 5), np.int64), strings(b"x"), strings(b""))
+        made.set_blocks(np.zeros((0, 5), np.int64), np.zeros((1, 5), np.int64), strings(b"x"), strings(b""))
+    with pytest.raises(ValueError, match="negative"):
+        made.set_blocks(np.array([[0, 1, 1, 0, -2]]), np.zeros((0, 5), np.int64), strings(), strings())
     with pytest.raises(TypeError):
         made.set_runs(np.zeros((1, 4)), np.zeros((0, 3), np.int64), np.zeros(0, np.int64))  # type: ignore[arg-type]

@@ -116,8 +116,8 @@ def test_depth_is_bounded_on_both_sides() -> None:
     "forged",
     [
         b"",
-        b"\x01",
-        b"\x01\xc1",
+        messages._VERSION,
+        messages._VERSION + b"\xc1",
         messages._VERSION + messages._pack(messages._ext(99, b"")),
         messages._VERSION + messages._pack(messages._ext(messages._INT64, messages._pack([1 << 40, b"R\0"]))),
         messages._VERSION + messages._pack(messages._ext(messages._ARRAY, messages._pack(["O", [1], b"12345678"]))),

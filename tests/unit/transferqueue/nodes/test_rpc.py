@@ -189,7 +189,13 @@ def test_hostile_bodies_are_answered_by_errors() -> None:
         bare = fl.connect(f"grpc://{HOST}:{server.port}")
         options = fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
         good = Request("m", {}, bytes(16), None, "me").encode()
-        for body in (b"", b"\x01\xc1", good[:-3], messages.encode({"a": 1}), b"\x80" * 1000):
+        for body in (
+            b"",
+            bytes([messages.MESSAGE_VERSION, 0xC1]),
+            good[:-3],
+            messages.encode({"a": 1}),
+            b"\x80" * 1000,
+        ):
             [result] = bare.do_action(fl.Action(CALL, body), options)
             with pytest.raises((CorruptSegmentError, ValueError)):
                 read_answer(result.body)
