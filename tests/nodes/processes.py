@@ -26,12 +26,14 @@ from transferqueue.client.cluster_client import ClusterClient
 from transferqueue.config import Config, build_config
 from transferqueue.errors import TransferQueueError
 from transferqueue.node_service.home_service import HomeService
+from transferqueue.node_service.members import MemberClient, Members
 from transferqueue.nodes.directory.client import DirectoryClient
 from transferqueue.nodes.directory.service import DirectoryService
 from transferqueue.nodes.link import NodeLink
-from transferqueue.nodes.names import first_row
+from transferqueue.nodes.names import first_row, is_hidden
 from transferqueue.nodes.node_clients import NodeClients
 from transferqueue.nodes.node_sources import NodeSources
+from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import RpcServer
 from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_streams import PayloadStreams
@@ -101,25 +103,25 @@ def agent(pipe: Connection, spec: Spec, port: int) -> None:
     fetcher = made_client(spec, attachment, service)._fetcher if spec.replicas > 1 else None
     home = HomeService(attachment, config, service, link, fetcher=fetcher)
     home.upkeep.grace_s = GRACE_S
+    member = MemberClient(lambda: (HOST, spec.directory_port), token=spec.token, tls=None)
     tested = {"test.sent_nbytes": lambda call: streams.sent_nbytes, "test.replicas": lambda call: replicas_of(home)}
+    tested["test.knows"] = lambda call: call.args["partition"] in member.mirror.roles
     tested["test.arm"] = lambda call: _native.arm_pause(call.args["point"], call.args["action"])
     server.add_handlers({**home.handlers(), **tested})
-    directory = DirectoryClient(HOST, spec.directory_port, token=spec.token)
-    partitions = attachment.store.partitions()
-    joined = directory.join(
-        spec.session,
-        spec.session,
-        HOST,
-        server.port,
-        ordinal=spec.ordinal,
-        partitions=[p for p in partitions if p[0] != "\x01"],
-    )
     stopping = threading.Event()
+
+    def join() -> None:
+        homes = [name for name in attachment.store.partitions() if not is_hidden(name)]
+        roles = {} if home.replicas is None else home.replicas.replication.roles()
+        member.join(NodePlace(spec.ordinal, HOST, server.port, spec.session, spec.session), homes, roles)
 
     def beat() -> None:
         while not stopping.wait(0.5):
             with contextlib.suppress(TransferQueueError):
-                directory.heartbeat(joined.ordinal, joined.incarnation)
+                if not member.beat(spec.ordinal, {}).known:
+                    join()
+
+    join()
 
     threading.Thread(target=beat, daemon=True).start()
     home.start()
@@ -135,11 +137,10 @@ def agent(pipe: Connection, spec: Spec, port: int) -> None:
     attachment.end()
 
 
-def directory_process(pipe: Connection, token: str) -> None:
-    """The directory in a process of its own, so that any agent may be killed."""
-    server = RpcServer(
-        HOST, 0, token=token, handlers=DirectoryService(lost_after_s=LOST_AFTER_S, settle_s=0.0).handlers()
-    )
+def directory_process(pipe: Connection, token: str, port: int) -> None:
+    """The directory in a process of its own, so that any agent may be killed; started again at the port that it had."""
+    directory = DirectoryService(lost_after_s=LOST_AFTER_S, again=port != 0)
+    server = RpcServer(HOST, port, token=token, handlers=Members(directory).handlers())
     pipe.send(server.port)
     with contextlib.suppress(EOFError):
         pipe.recv()
@@ -186,7 +187,7 @@ class Processes:
         self._nursery = nursery
         self.name = new_session_name()
         token = secrets.token_hex(16)
-        self.directory = nursery.start(directory_process, token)
+        self.directory = nursery.start(directory_process, token, 0)
         port = self.directory.receive()
         self.specs = [Spec(self.name, ordinal, token, port, size, replicas=replicas) for ordinal in range(nodes)]
         self.agents: list[Child] = []
@@ -212,6 +213,12 @@ class Processes:
         self.agents[ordinal].kill(signal.SIGKILL)
         self.agents[ordinal].wait()
 
+    def restart_directory(self) -> None:
+        """After it was killed."""
+        spec = self.specs[0]
+        self.directory = self._nursery.start(directory_process, spec.token, spec.directory_port)
+        self.directory.receive()
+
     def restart_agent(self, ordinal: int) -> None:
         self.agents[ordinal] = self._nursery.start(agent, self.specs[ordinal], self.ports[ordinal])
         self.agents[ordinal].receive()
@@ -231,6 +238,12 @@ class Processes:
         """The ordinal of the partition's standby, once it has one and there are two copies of all rows."""
         wait_for(lambda: self.replicas(home)[1] == 0 and self.replicas(home)[0].get(partition) is not None, 40)
         return int(self.replicas(home)[0][partition])
+
+    def agents_know(self, partition: str) -> None:
+        """Returns when all agents remember the partition's home."""
+        link, nodes = self.specs[0].link(), [spec.ordinal for spec in self.specs]
+        args = {"partition": partition}
+        wait_for(lambda: all(link.call(at, "test.knows", args, until_s=time.monotonic() + 10) for at in nodes), 20)
 
     def arm(self, ordinal: int, point: str, action: str = "kill") -> None:
         """See `arm_pause`: of the node's agent."""

@@ -46,7 +46,9 @@ class DirectoryActor:
         again = _was_started_again()
         self._spec = spec
         config = config_of(spec)
-        self._directory = DirectoryService(lost_after_s=config.cluster.lost_after_s)
+        self._directory = DirectoryService(
+            lost_after_s=config.cluster.lost_after_s, settle_s=_RESTART_SETTLE_S, again=again
+        )
         self._members = Members(self._directory, settle_s=_RESTART_SETTLE_S if again else 0.0)
         self._server = bind_directory(spec, config.cluster, tls_files(config.cluster), self._members.handlers())
         self._guard = threading.Lock()
@@ -127,9 +129,7 @@ class DirectoryActor:
                 self._agents.pop(node_id)
                 self._starting.pop(node_id, None)
                 self._errors.pop(node_id, None)
-                if (place := self._places.pop(node_id, None)) is not None:
-                    self._members.lose(place.ordinal)
-                    _log.warning("session %r: %s is lost, its Ray node is dead", self._spec.name, place)
+                self._places.pop(node_id, None)
             new = [
                 node
                 for node_id, node in nodes.items()
@@ -137,6 +137,11 @@ class DirectoryActor:
             ]
             for node in new:
                 self._start_agent(node)
+        for place in self._directory.places():
+            # Also those that died with the directory, of which it hears from the others.
+            if place.alive and place.node_id not in nodes:
+                self._members.lose(place.ordinal)
+                _log.warning("session %r: %s is lost, its Ray node is dead", self._spec.name, place)
 
     def _start_agent(self, node: RayNode) -> None:
         name = self._agent_name(node.node_id)

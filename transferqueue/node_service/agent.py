@@ -233,7 +233,8 @@ class Agent:
     def _join(self) -> None:
         if self._node is None:
             return
-        incarnation = self._member.join(self.place, self._homes())
+        roles = None if self._work is None else self._work.roles()
+        incarnation = self._member.join(self.place, self._homes(), roles)
         self._place = replace(self.place, incarnation=incarnation)
         self._member.beat(self.place.ordinal, self._facts())  # what it has is known as soon as it is
         # From now on processes may attach: what they put here, others find.

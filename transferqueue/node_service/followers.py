@@ -11,7 +11,7 @@ from transferqueue.logs import get_logger
 from transferqueue.node_service.partition_image import image_of
 from transferqueue.node_service.replicated_store import PartitionLog, not_home
 from transferqueue.node_service.standby import BEHIND
-from transferqueue.nodes.directory.state import Role
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.link import NodeLink
 
@@ -111,12 +111,21 @@ class Followers:
                 # Without an answer it may be the standby or not, and it is begun again: nobody is answered before.
                 self.declare(partition, log, node)
                 log.standby = node
+                self._say_named(partition, log, node)
             _log.info("partition %r: node %d follows", partition, node)
             return
         _log.warning("partition %r is on this node alone: no other follows", partition)
         with log.commits:
             log.first, log.unsent = log.end, []
             log.is_alone = True
+
+    def _say_named(self, partition: str, log: PartitionLog, node: int) -> None:
+        """Before anything is acknowledged: the directory may be lost together with this node."""
+        args = {"partition": partition, "home": self._link.ordinal, "epoch": log.epoch}
+        try:
+            self._link.call(node, "standby.named", args, until_s=time.monotonic() + self.standby_s)
+        except (TransferQueueError, OSError) as error:
+            _log.info("partition %r: node %d hears from the directory that it follows: %s", partition, node, error)
 
     def _tell_all(self, partition: str, log: PartitionLog, node: int) -> None:
         """Everything, anew. Holds both locks."""

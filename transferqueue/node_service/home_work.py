@@ -13,6 +13,7 @@ from transferqueue.nodes.transport.payload_streams import PayloadStreams
 if TYPE_CHECKING:
     from transferqueue.config import Config
     from transferqueue.nodes.cluster_file import ClusterFile
+    from transferqueue.nodes.directory.role import Role
     from transferqueue.storage.attachment import Attachment
 
 
@@ -40,10 +41,15 @@ class HomeWork:
         """The payload that others may pull."""
         return self._streams
 
-    def facts(self) -> Mapping[str, int]:
+    def facts(self) -> Mapping[str, int | None]:
         """See `Replicas.facts`; none where payload is kept once."""
         replicas = self._home.replicas
         return {} if replicas is None else replicas.facts()
+
+    def roles(self) -> Mapping[str, Role]:
+        """See `Replication.roles`; none where payload is kept once."""
+        replicas = self._home.replicas
+        return {} if replicas is None else replicas.replication.roles()
 
     def start(self) -> None:
         """Frees from now on what nobody names any more."""

@@ -11,6 +11,8 @@ from typing import Any
 
 from transferqueue.errors import CorruptSegmentError, NodeUnreachableError
 from transferqueue.nodes.directory.client import DirectoryClient
+from transferqueue.nodes.directory.mirror import Mirror
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.directory.service import DirectoryService
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_client import RpcClient
@@ -93,7 +95,8 @@ class Members:
             self._highest = max(self._highest, ordinal, int(call.args["highest"]), self._directory.spent())
             if known:
                 self._facts[ordinal] = dict(call.args["facts"])
-            return {"known": known, "ended": self.ended.is_set(), "highest": self._highest}
+            answer = {"known": known, "ended": self.ended.is_set(), "highest": self._highest}
+        return {**answer, "news": self._directory.news(call.args.get("seen")) if known else None}
 
     def _leave(self, call: Call) -> None:
         self.lose(int(call.args["ordinal"]))
@@ -121,6 +124,9 @@ class MemberClient:
     Args:
         endpoint: where the directory is now; asked again when it does not answer there.
         token, tls: of the cluster.
+
+    Attributes:
+        mirror: what the directory said last, for the next one.
     """
 
     def __init__(self, endpoint: Callable[[], tuple[str, int]], *, token: str, tls: TlsFiles | None) -> None:
@@ -131,6 +137,7 @@ class MemberClient:
         self._client: RpcClient | None = None
         self._highest = -1
         self._incarnation = 0
+        self.mirror = Mirror()
 
     def reserve(self, node_id: str) -> int:
         """An ordinal that no node of the cluster ever had."""
@@ -140,8 +147,11 @@ class MemberClient:
         self._highest = max(self._highest, ordinal)
         return ordinal
 
-    def join(self, place: NodePlace, homes: Sequence[str]) -> int:
+    def join(self, place: NodePlace, homes: Sequence[str], roles: Mapping[str, Role] | None = None) -> int:
         """The node serves at `place`, and is home of these partitions. Returns its incarnation from now on.
+
+        Args:
+            roles: see `DirectoryClient.join`.
 
         Raises:
             ValueError: the directory knows another node of that ordinal.
@@ -157,7 +167,9 @@ class MemberClient:
                 place.port,
                 ordinal=place.ordinal,
                 incarnation=max(self._incarnation, place.incarnation),
-                partitions=homes,
+                partitions=[name for name in homes if not self.mirror.is_elsewhere(name, place.ordinal)],
+                roles=roles,
+                known=None if self.mirror.seen is None else self.mirror.told(),
             )
         finally:
             client.close()
@@ -168,9 +180,17 @@ class MemberClient:
         """A sign of life, with what there is to say about the node."""
         answer = self._call(
             "members.beat",
-            {"ordinal": ordinal, "incarnation": self._incarnation, "highest": self._highest, "facts": dict(facts)},
+            {
+                "ordinal": ordinal,
+                "incarnation": self._incarnation,
+                "highest": max(self._highest, *self.mirror.places, -1),
+                "facts": dict(facts),
+                "seen": self.mirror.seen,
+            },
             _BEAT_S,
         )
+        if answer["news"] is not None:
+            self.mirror.take(answer["news"])
         self._highest = max(self._highest, int(answer["highest"]))
         return BeatAnswer(bool(answer["known"]), bool(answer["ended"]))
 

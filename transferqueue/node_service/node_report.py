@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class NodeStats:
         rows: of those partitions and of payload that it keeps for others; None while not known.
         clients: processes that are attached to it, its service left out; None while not known.
         single_rows, single_partitions: with ``cluster.replicas=2``, of the partitions that it is home of: rows whose
-            payload is on one node for now, and partitions that no other node follows; None without.
+            payload is on one node for now (None until the node has looked again after a change of who has what), and
+            partitions that no other node follows; None without.
     """
 
     ordinal: int
@@ -64,9 +66,13 @@ def list_nodes(attachment: Attachment) -> list[NodeStats]:
     if cluster is None:
         return []
     with _directory(attachment) as (directory, members):
+        mirror = directory.mirror()
         homes: dict[int, list[str]] = {}
-        for partition, ordinal in directory.homes().items():
-            homes.setdefault(ordinal, []).append(partition)
+        alone: Counter[int] = Counter()
+        for partition, role in mirror.roles.items():
+            if role.home is not None:
+                homes.setdefault(role.home, []).append(partition)
+                alone[role.home] += role.standby is None
         facts = members.facts()
         return [
             NodeStats(
@@ -78,12 +84,14 @@ def list_nodes(attachment: Attachment) -> list[NodeStats]:
                 alive=place.alive,
                 here=place.ordinal == cluster.ordinal,
                 partitions=tuple(sorted(homes.get(place.ordinal, ()))),
+                # Not what the node said last: it may have become home of more since.
+                single_partitions=alone[place.ordinal] if cluster.options.replicas > 1 else None,
                 **{
                     name: facts.get(place.ordinal, {}).get(name)
-                    for name in ("total_bytes", "used_bytes", "rows", "clients", "single_rows", "single_partitions")
+                    for name in ("total_bytes", "used_bytes", "rows", "clients", "single_rows")
                 },
             )
-            for place in directory.nodes(fresh=True)
+            for _, place in sorted(mirror.places.items())
         ]
 
 

@@ -80,7 +80,7 @@ def run_head(session: str, options: NodeOptions) -> int:
             given.of_creator(),
         )
         again = any(found.file.token == token for found in local_sessions(session, node_id=spec.node_id))
-        directory = DirectoryService(lost_after_s=config.cluster.lost_after_s)
+        directory = DirectoryService(lost_after_s=config.cluster.lost_after_s, settle_s=_SETTLE_S, again=again)
         members = Members(directory, settle_s=_SETTLE_S if again else 0.0)
         shared = {key: value for key, value in given.values.items() if _is_plain(value)}
         agent = Agent(

@@ -78,6 +78,7 @@ class Replicas:
             store, link, cast(Directory, link.directory), keeper, Standby(store, keeper, reserve), lost_after_s
         )
         self.under_replicated = 0
+        self._healed_s = 0.0
         self._healed: dict[str, tuple[Any, float]] = {}
         self._lacking: dict[str, int] = {}
         self._stopping = threading.Event()
@@ -112,10 +113,11 @@ class Replicas:
         mine |= {name: functools.partial(wrap, handlers[name]) for name, wrap in around.items()}
         return {**mine, **self.replication.standby.handlers()}
 
-    def facts(self) -> dict[str, int]:
-        """What there is one copy of: rows of payload, and partitions that nobody follows."""
+    def facts(self) -> dict[str, int | None]:
+        """What there is one copy of: rows of payload, None while not known, and partitions that nobody follows."""
         alone = sum(standby is None for standby in self.replication.homes().values())
-        return {"single_rows": self.under_replicated, "single_partitions": alone}
+        known = self._healed_s > self.replication.changed_s
+        return {"single_rows": self.under_replicated if known else None, "single_partitions": alone}
 
     def start(self) -> None:
         """Starts the thread."""
@@ -132,6 +134,7 @@ class Replicas:
     def heal(self) -> None:
         """Looks at what the partitions here name, and makes the second copies that are missing: the home keeps what
         other nodes put, the standby what the home put, and both what a lost node put. Some of it at a time."""
+        began_s = time.monotonic()
         living = set(self._link.alive())
         lacking: dict[str, int] = {}
         for partition, standby in self.replication.homes().items():
@@ -150,6 +153,7 @@ class Replicas:
         self._lacking = lacking
         self._healed = {name: entry for name, entry in self._healed.items() if self.replication.is_mine(name)}
         self.under_replicated = sum(lacking.values())
+        self._healed_s = began_s
 
     def _heal(self, names: Names, standby: int | None, living: set[int]) -> int:
         """Rows that have one copy after it."""

@@ -27,7 +27,7 @@ from transferqueue.node_service.followers import CALL_S, Directory, Followers
 from transferqueue.node_service.keeper import Keeper
 from transferqueue.node_service.replicated_store import PartitionLog, ReplicatedStore, not_home
 from transferqueue.node_service.standby import Standby
-from transferqueue.nodes.directory.state import Role
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.names import Names, is_hidden, ordinals_of
@@ -53,6 +53,7 @@ class Replication:
     Attributes:
         store: for calls that clients make: its changes are noted.
         keeper, standby: as given.
+        changed_s: when this node last became home of a partition, or another node the standby of one.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Replication:
         self._safe_until_s = 0.0
         self._loading_until_s = 0.0
         self._generation = 0
+        self.changed_s = 0.0
         self._born: int | None = None
         self._seen: tuple[int, int] | None = None
         self._roles: dict[str, Role] = {}
@@ -167,6 +169,13 @@ class Replication:
         log = self._logs.get(partition)
         return log is not None and not log.is_over
 
+    def roles(self) -> dict[str, Role]:
+        """Partition -> role of those that this node is home or standby of, as it knows itself: for a directory that was
+        started anew."""
+        own = self._link.ordinal
+        mine = {name: Role(own, log.standby, log.epoch) for name, log in list(self._logs.items()) if not log.is_over}
+        return {**self.standby.named(own), **mine}
+
     def homes(self) -> Mapping[str, int | None]:
         """Partition -> ordinal of the standby, of those that this node is home of."""
         return {name: log.standby for name, log in list(self._logs.items()) if not log.is_over}
@@ -184,14 +193,12 @@ class Replication:
         self._safe_until_s = began_s + _SAFE * self._lost_after_s
         if touched.roles is not None and not restarted:
             self._roles = touched.roles
+            self.standby.learn(touched.roles, self._link.ordinal, began_s)
         self._seen = None if restarted else touched.seen
         if restarted:
             for partition, log in list(self._logs.items()):
                 if not log.is_over:
                     self._followers.declare(partition, log, log.standby)
-            for partition, role in self._roles.items():
-                if role.standby == self._link.ordinal:  # for a home that was lost with the directory
-                    self._directory.declare(partition, role, until_s=began_s + CALL_S)
             return  # others have yet to say what they are
         for partition, role in self._roles.items():
             if role.home == self._link.ordinal and not self.is_mine(partition):
@@ -242,6 +249,7 @@ class Replication:
                 log.is_over = True
             weights = self.standby.take_over(partition)
             made = self._logs[partition] = PartitionLog(role.epoch)
+            self.changed_s = time.monotonic()
             if weights is not None:
                 self._raw.set_weight_version(partition, weights)
                 made.weights = weights
@@ -274,3 +282,4 @@ class Replication:
             if log.standby is not None:
                 self._followers.drop_standby(partition, log, None)
             self._followers.find_standby(partition, log, time.monotonic() + CALL_S)
+            self.changed_s = time.monotonic()

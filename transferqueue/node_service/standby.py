@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from transferqueue.node_service.effects import WEIGHT, Effect, Room, apply_effec
 from transferqueue.node_service.home_calls import names_of, until_of
 from transferqueue.node_service.keeper import Keeper
 from transferqueue.node_service.replicated_store import not_home
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.names import is_standby, standby_name
 from transferqueue.nodes.rpc_server import Call, Handler
 
@@ -34,6 +35,7 @@ class _Followed:
     is_over: bool = False
     weights: int | None = None
     heard_s: float = field(default_factory=time.monotonic)
+    named_s: float | None = None  # when the directory was told that this node has everything; None: it was not
 
 
 class Standby:
@@ -61,6 +63,7 @@ class Standby:
         return {
             "standby.begin": self._begin,
             "standby.apply": self._apply,
+            "standby.named": self._named,
             "standby.keep": self._keep,
             "standby.lacks": lambda call: self._keeper.lacks(names_of(call)),
             "payload.held": lambda call: [list(entry) for entry in self._keeper.held(names_of(call))],
@@ -78,6 +81,24 @@ class Standby:
             followed.is_over = True
             self._take(partition)
         return followed.weights
+
+    def named(self, own: int) -> dict[str, Role]:
+        """Of the partitions of which this node (`own`) has all that was acknowledged: by name. Whoever takes the
+        directory's place has to know it."""
+        with self._guard:
+            followed = list(self._followed.items())
+        return {name: Role(each.home, own, each.epoch) for name, each in followed if each.named_s is not None}
+
+    def learn(self, roles: Mapping[str, Role], own: int, asked_s: float) -> None:
+        """What the directory says of the node's partitions, asked at that time."""
+        with self._guard:
+            followed = list(self._followed.items())
+        for partition, each in followed:
+            role = roles.get(partition)
+            if role is not None and (role.standby, role.epoch) == (own, each.epoch):
+                each.named_s = each.named_s or asked_s
+            elif each.named_s is not None and each.named_s < asked_s:
+                each.named_s = None
 
     def forget_all(self) -> None:
         """What was followed is not there any more: all rows of the node were replaced."""
@@ -151,6 +172,13 @@ class Standby:
                     followed.weights = effect.number
                 followed.next += 1
         return None
+
+    def _named(self, call: Call) -> None:
+        args = call.args
+        with self._guard:
+            followed = self._followed.get(str(args["partition"]))
+        if followed is not None and (followed.home, followed.epoch) == (args["home"], args["epoch"]):
+            followed.named_s = time.monotonic()
 
     def _keep(self, call: Call) -> None:
         fields: Any = call.args["fields"]

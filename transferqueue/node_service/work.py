@@ -7,6 +7,7 @@ from typing import Protocol
 
 from transferqueue.config import Config
 from transferqueue.node_service.home_work import HomeWork
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.rpc_server import Handler, StreamSource
 from transferqueue.storage.attachment import Attachment
 
@@ -22,8 +23,12 @@ class NodeWork(Protocol):
         """The payload that others may pull."""
         ...
 
-    def facts(self) -> Mapping[str, int]:
+    def facts(self) -> Mapping[str, int | None]:
         """What the directory is told of it beside what the store says."""
+        ...
+
+    def roles(self) -> Mapping[str, Role]:
+        """Partition -> role, as this node knows itself: of those of which another node follows the changes."""
         ...
 
     def start(self) -> None:

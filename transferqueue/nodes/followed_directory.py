@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from transferqueue.errors import NodeUnreachableError
 from transferqueue.nodes.directory.client import DirectoryClient, Touched
-from transferqueue.nodes.directory.state import Role
+from transferqueue.nodes.directory.role import Role
 from transferqueue.nodes.place import NodePlace
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from transferqueue.errors import CorruptSegmentError, NodeUnreachableError
-from transferqueue.nodes.directory.state import Joined, Role
+from transferqueue.nodes.directory.mirror import Mirror
+from transferqueue.nodes.directory.role import Role, role_of_message
+from transferqueue.nodes.directory.state import Joined
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_client import RpcClient
 from transferqueue.nodes.tls import TlsFiles
@@ -61,11 +63,19 @@ class DirectoryClient:
         ordinal: int | None = None,
         incarnation: int = 0,
         partitions: Iterable[str] = (),
+        roles: Mapping[str, Role] | None = None,
+        known: Mapping[str, Any] | None = None,
         until_s: float | None = None,
     ) -> Joined:
-        """Of an agent: see `DirectoryState.join`. Raises ValueError as that."""
+        """Of an agent: see `DirectoryState.join`. Raises ValueError as that.
+
+        Args:
+            roles: of the partitions that it is home or standby of, as it knows itself; None: nothing is kept twice.
+            known: `Mirror.told`; None: nothing.
+        """
         args: dict[str, Any] = {"node_id": node_id, "session": session, "host": host, "port": port, "ordinal": ordinal}
-        args.update(incarnation=incarnation, partitions=list(partitions))
+        args.update(incarnation=incarnation, partitions=list(partitions), known=known)
+        args["roles"] = {name: role.message() for name, role in (roles or {}).items()}
         answer = self._call("directory.join", args, until_s)
         match answer:
             case [int() as number, int() as now, tuple() | list() as not_home]:
@@ -81,6 +91,12 @@ class DirectoryClient:
     def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]:
         """All nodes that ever joined, by ordinal; `alive` says which are lost. `fresh`: not what is remembered."""
         return [place for _, place in sorted(self._look(until_s, fresh).items())]
+
+    def mirror(self, *, until_s: float | None = None) -> Mirror:
+        """All nodes and roles as they are now."""
+        made = Mirror()
+        made.take(self._call("directory.mirror", {}, until_s))
+        return made
 
     def place_of(
         self, ordinal: int, *, until_s: float | None = None, fresh: bool = False, known_will_do: bool = False
@@ -124,12 +140,12 @@ class DirectoryClient:
 
     def role_of(self, partition: str, *, until_s: float | None = None) -> Role:
         """Who has the partition now."""
-        return _role(self._call("directory.role", {"partition": partition}, until_s))
+        return role_of_message(self._call("directory.role", {"partition": partition}, until_s))
 
     def declare(self, partition: str, role: Role, *, until_s: float | None = None) -> Role:
         """See `DirectoryState.declare`."""
-        args = {"partition": partition, "role": [role.home, role.standby, role.epoch]}
-        return _role(self._call("directory.declare", args, until_s))
+        args = {"partition": partition, "role": role.message()}
+        return role_of_message(self._call("directory.declare", args, until_s))
 
     def touch(self, ordinal: int, seen: tuple[int, int] | None, *, until_s: float | None = None) -> Touched:
         """A sign of life of a node that is not lost, and what it is home and standby of, unless `seen` says that
@@ -139,7 +155,9 @@ class DirectoryClient:
             case [bool() as alive, int() as born, int() as version, None]:
                 return Touched(alive, (born, version), None)
             case [bool() as alive, int() as born, int() as version, dict() as roles]:
-                return Touched(alive, (born, version), {str(name): _role(role) for name, role in roles.items()})
+                return Touched(
+                    alive, (born, version), {str(name): role_of_message(role) for name, role in roles.items()}
+                )
             case answer:
                 raise _odd(answer)
 
@@ -192,13 +210,6 @@ class DirectoryClient:
         if answer is not None and type(answer) is not int:
             raise _odd(answer)
         return answer
-
-
-def _role(answer: Any) -> Role:
-    match answer:
-        case [None | int() as home, None | int() as standby, int() as epoch]:
-            return Role(home, standby, epoch)
-    raise _odd(answer)
 
 
 def _odd(answer: Any) -> CorruptSegmentError:

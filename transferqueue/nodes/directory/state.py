@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from transferqueue.nodes.directory.role import Role
+from transferqueue.nodes.directory.roles import Roles
 from transferqueue.nodes.place import NodePlace
 
 MAX_NODES = 1 << 12
@@ -27,48 +29,34 @@ class Joined:
     not_home: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Role:
-    """Who has a partition.
-
-    Attributes:
-        home: ordinal of the node that answers for it; None: it has none.
-        standby: ordinal of the node that has followed every change that was acknowledged, and takes the home's place
-            when that is lost; None: nobody.
-        epoch: how often a standby took over.
-    """
-
-    home: int | None
-    standby: int | None = None
-    epoch: int = 0
-
-
 class DirectoryState:
     """Nodes and homes. Times are seconds on any clock that only goes forward.
 
     It is kept nowhere else. A directory that starts anew is told everything by the agents, whose next heartbeat finds
-    that they are unknown: they join again with their ordinals and the partitions that they are home of. Until they had
-    time for that (`settled`), nobody can say that a partition has no home.
+    that they are unknown: they join again with their ordinals, the partitions that they are home of, and what an
+    earlier directory said of all nodes (`recall`), so that a node that was lost with it is not forgotten. Until they
+    had time for that (`settled`), nobody can say that a partition has no home, or that there is no such node.
 
     Args:
         lost_after_s: a node without a heartbeat for longer is lost.
         settle_s: how long agents are waited for after a start in which somebody *re*joined.
+        again: somebody will: it is not the first directory of its cluster.
     """
 
-    def __init__(self, lost_after_s: float, now_s: float, settle_s: float | None = None) -> None:
+    def __init__(
+        self, lost_after_s: float, now_s: float, settle_s: float | None = None, *, again: bool = False
+    ) -> None:
         self.lost_after_s = lost_after_s
         self._settle_s = SETTLE_S if settle_s is None else settle_s
         self._began_s = self._now_s = now_s
         self._nodes: dict[int, NodePlace] = {}
         self._heard_s: dict[int, float] = {}
-        self._homes: dict[str, int] = {}
-        self._standbys: dict[str, int] = {}
-        self._epochs: dict[str, int] = {}
+        self._recalled: set[int] = set()  # told of by others, and not here yet
+        self._roles = Roles()
         self.born = secrets.randbits(48)
         """Another one after a restart: what is only told once has to be told again."""
-        self.roles_version = 0
-        """Changes whenever `role_of` any partition does."""
-        self._returning = False
+        self._returning = again
+        self._was_told = False
         self.spent = -1
         """The highest ordinal whose rows are in use without a node of it, see `spend`."""
         self.version = secrets.randbits(48)
@@ -108,21 +96,40 @@ class DirectoryState:
         if before is not None and before.node_id != node_id:
             raise ValueError(f"{before} has that ordinal; {node_id!r} at {host}:{port} cannot have it, too")
         if known is not None and known.ordinal != ordinal and known.alive:
-            raise ValueError(f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too")
+            if known.ordinal not in self._recalled or not self.settled(now_s):
+                raise ValueError(
+                    f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too"
+                )
+            self.mark_lost(known.ordinal)  # its rows went while nobody was the directory
         # Who was in a cluster that this directory does not know is back after the directory was.
         self._returning |= before is None and incarnation > 0
         incarnation = max(incarnation, 0 if before is None else before.incarnation) + 1
         self._nodes[ordinal] = NodePlace(ordinal, host, port, session, node_id, True, incarnation)
         self._heard_s[ordinal] = now_s
+        self._recalled.discard(ordinal)
         self.version += 1
-        not_home = tuple(name for name in partitions if self._homes.setdefault(name, ordinal) != ordinal)
+        not_home = tuple(name for name in partitions if not self._roles.claim(name, ordinal))
         self._promote()
         return Joined(ordinal, incarnation, not_home)
+
+    def recall(self, places: Iterable[NodePlace], roles: Mapping[str, Role], now_s: float) -> None:
+        """A node that joins says what the last directory knew. Nodes that it tells of have as long to come back as any
+        other."""
+        for place in places:
+            before = self._nodes.get(place.ordinal)
+            if before is None and 0 <= place.ordinal < MAX_NODES:
+                self._nodes[place.ordinal] = place
+                self._heard_s[place.ordinal] = now_s if place.alive else -1.0
+                self._recalled.add(place.ordinal)
+                self.version += 1
+        self._roles.recall(roles)
+        self._was_told = True
+        self._promote()
 
     def heartbeat(self, ordinal: int, incarnation: int, now_s: float) -> bool:
         """False: the node is not known as that; it has to join (again)."""
         place = self._nodes.get(ordinal)
-        if place is None or place.incarnation != incarnation:
+        if place is None or place.incarnation != incarnation or ordinal in self._recalled:
             return False
         if not place.alive and self._heard_s[ordinal] < 0:
             return False  # somebody said that it is dead: what lives there is to say so by joining
@@ -137,7 +144,7 @@ class DirectoryState:
         """A sign of life that brings nobody back: False for a node that is lost."""
         self._look(now_s)
         place = self._nodes.get(ordinal)
-        if place is None or not place.alive:
+        if place is None or not place.alive or ordinal in self._recalled:
             return False
         self._heard_s[ordinal] = now_s
         return True
@@ -171,12 +178,19 @@ class DirectoryState:
         self.spent = max(self.spent, ordinal)
 
     def settled(self, now_s: float) -> bool:
-        """Whether a partition that is not known has no home."""
-        return not self._returning or now_s - self._began_s >= self._settle_s
+        """Whether a partition that is not known has no home: everybody who lives has said what there is."""
+        if not self._returning or now_s - self._began_s >= self._settle_s:
+            return True
+        return self._was_told and not any(self._nodes[ordinal].alive for ordinal in self._recalled)
+
+    @property
+    def roles_version(self) -> int:
+        """Changes whenever `role_of` any partition does."""
+        return self._roles.version
 
     def home_of(self, partition: str, create_at: int | None = None) -> int | None:
         """The ordinal of the home; when there is none, `create_at` is it from now on. Ask when `settled`."""
-        home = self._homes.get(partition)
+        home = self._roles.of(partition).home
         if home is None and create_at is not None:
             home = self.place(partition, create_at)
         return home
@@ -187,73 +201,63 @@ class DirectoryState:
         Raises:
             ValueError: there is no such node.
         """
-        if ordinal not in self._nodes:
-            raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
-        if partition not in self._homes:
-            self._homes[partition] = ordinal
-            self.roles_version += 1
-        return self._homes[partition]
+        self._check_home(partition, ordinal)
+        return self._roles.place(partition, ordinal)
 
     def role_of(self, partition: str) -> Role:
         """Who has it. Ask after a look at who is lost (`nodes`)."""
-        epoch = self._epochs.get(partition, 0)
-        return Role(self._homes.get(partition), self._standbys.get(partition), epoch)
+        return self._roles.of(partition)
 
     def roles_of(self, ordinal: int) -> dict[str, Role]:
         """By partition: those that the node is home or standby of."""
-        found = [name for name, home in self._homes.items() if home == ordinal or self._standbys.get(name) == ordinal]
-        return {name: self.role_of(name) for name in found}
+        return self._roles.of_node(ordinal)
 
-    def declare(self, partition: str, role: Role) -> Role:
+    def roles_since(self, version: int) -> dict[str, Role]:
+        """By partition: those that changed after that `roles_version`."""
+        return self._roles.since(version)
+
+    def declare(self, partition: str, role: Role, by: int | None = None) -> Role:
         """The home of an epoch says who follows it. What a home of an earlier epoch says is not heard: somebody took
         its place. Returns what holds now.
 
         A home that has no standby any more acknowledges nothing before it has said so. After a restart of the directory
-        standbys say it, too, since the home may have been lost with the directory.
+        standbys say it, too, since the home may have been lost with the directory; they are heard until it speaks.
+
+        Args:
+            by: who says so; None: the home.
         """
-        epoch, home = self._epochs.get(partition, 0), self._homes.get(partition)
-        well = role.epoch > epoch or (role.epoch == epoch and home in (role.home, None))
-        if well and role.home is not None and role != self.role_of(partition):
-            self._homes[partition], self._epochs[partition] = role.home, role.epoch
-            if role.standby is None:
-                self._standbys.pop(partition, None)
-            else:
-                self._standbys[partition] = role.standby
-            self.roles_version += 1
+        if self._roles.declare(partition, role, is_home=by in (None, role.home)):
             self._promote()
         return self.role_of(partition)
 
     def move(self, partition: str, ordinal: int) -> None:
         """Another home, whatever it was: for whoever moved the partition. ValueError: there is no such node."""
-        if ordinal not in self._nodes:
-            raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
-        self._homes[partition] = ordinal
-        self._standbys.pop(partition, None)
-        self.roles_version += 1
+        self._check_home(partition, ordinal)
+        self._roles.move(partition, ordinal)
 
     def forget(self, partition: str, ordinal: int | None = None) -> bool:
         """The partition has no home from now on; with `ordinal`, if that is it. Whether it had."""
-        if ordinal is not None and self._homes.get(partition) != ordinal:
+        if ordinal is not None and self._roles.of(partition).home != ordinal:
             return False
-        self._standbys.pop(partition, None)
-        self.roles_version += 1
-        return self._homes.pop(partition, None) is not None
+        return self._roles.forget(partition)
 
     def partitions(self) -> dict[str, int]:
         """Partition -> ordinal of its home, in the order in which they were placed."""
-        return dict(self._homes)
+        return self._roles.homes()
+
+    def _check_home(self, partition: str, ordinal: int) -> None:
+        if ordinal not in self._nodes:
+            raise ValueError(f"there is no node {ordinal} to be home of partition {partition!r}")
 
     def _promote(self) -> None:
-        """Standbys of lost homes take their places."""
-        for partition, standby in list(self._standbys.items()):
-            home, heir = self._nodes.get(self._homes.get(partition, -1)), self._nodes.get(standby)
-            # A directory that was started anew gives a home that it has not heard of the time to come.
-            is_lost = not home.alive if home is not None else self._now_s - self._began_s > self.lost_after_s
-            if is_lost and heir is not None and heir.alive:
-                self._homes[partition] = standby
-                self._epochs[partition] = self._epochs.get(partition, 0) + 1
-                del self._standbys[partition]
-                self.roles_version += 1
+        self._roles.promote(self._is_gone, lambda ordinal: ordinal in self._nodes and self._nodes[ordinal].alive)
+
+    def _is_gone(self, ordinal: int) -> bool:
+        place = self._nodes.get(ordinal)
+        if place is not None:
+            return not place.alive
+        # A directory that was started anew gives a home that it has not heard of the time to come.
+        return self._now_s - self._began_s > self.lost_after_s
 
     def _look(self, now_s: float) -> None:
         before, self._now_s = self.version, now_s
@@ -261,5 +265,5 @@ class DirectoryState:
             if place.alive and now_s - self._heard_s[ordinal] > self.lost_after_s:
                 self._nodes[ordinal] = replace(place, alive=False)
                 self.version += 1
-        if self.version != before or any(self._homes.get(name) not in self._nodes for name in self._standbys):
+        if self.version != before or not self._nodes.keys() >= self._roles.followed_homes():
             self._promote()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from transferqueue.nodes.directory.state import MAX_NODES, DirectoryState, Joined, Role
+from transferqueue.nodes.directory.role import Role
+from transferqueue.nodes.directory.state import MAX_NODES, DirectoryState, Joined
 
 
-def state(**options: float) -> DirectoryState:
+def state(**options: Any) -> DirectoryState:
     return DirectoryState(10.0, 0.0, **options)
 
 
@@ -187,3 +190,52 @@ def test_after_a_restart_the_latest_home_is_it_and_a_standby_waits_for_one_that_
     assert directory.role_of("q") == Role(1, None, 5)
     assert directory.forget("q")
     assert directory.role_of("q").standby is None
+
+
+def test_a_node_that_was_lost_with_the_directory_is_not_forgotten() -> None:
+    before = state()
+    for name in "abc":
+        joined(before, name)
+    before.mark_lost(2)
+    before.place("p", 0)
+    before.declare("p", Role(0, 1, 0))
+    before.place("q", 0)
+    after = state(settle_s=3.0, again=True)
+    assert not after.settled(0.0), "there are agents to be waited for"
+    joined(after, "b", 1.0, ordinal=1, incarnation=1)
+    after.recall(before.nodes(0.0), before.roles_since(0), 1.0)
+    assert [place.alive for place in after.nodes(1.0)] == [True, True, False]
+    assert not after.settled(1.0)
+    assert not after.heartbeat(0, 1, 1.0), "it has to say itself that it is here"
+    assert not after.touch(0, 1.0)
+    assert after.home_of("q") == 0
+    after.heartbeat(1, 2, 11.0)
+    assert after.is_lost(0, 11.1)
+    assert after.settled(11.1)
+    assert after.role_of("p") == Role(1, None, 1)
+    assert after.home_of("q", create_at=1) == 0, "its rows are lost, which is not as if there had been none"
+
+
+def test_all_that_are_told_of_have_come_back() -> None:
+    before = state()
+    for name in "ab":
+        joined(before, name)
+    after = state(settle_s=3.0, again=True)
+    joined(after, "a", 0.5, ordinal=0, incarnation=1)
+    after.recall(before.nodes(0.0), {}, 0.5)
+    assert not after.settled(0.5)
+    joined(after, "b", 0.6, ordinal=1, incarnation=1)
+    assert after.settled(0.6), "nobody else is waited for"
+
+
+def test_who_lost_its_rows_while_there_was_no_directory_gets_another_number() -> None:
+    before = state()
+    for name in "ab":
+        joined(before, name)
+    after = state(settle_s=3.0, again=True)
+    joined(after, "b", 0.5, ordinal=1, incarnation=1)
+    after.recall(before.nodes(0.0), {}, 0.5)
+    with pytest.raises(ValueError, match="is node 0"):
+        joined(after, "a", 1.0, ordinal=2)
+    assert joined(after, "a", 3.0, ordinal=2).ordinal == 2
+    assert [place.alive for place in after.nodes(3.0)] == [False, True, True]
