@@ -16,6 +16,7 @@ from tests.support.nursery import ROOT
 from tests.support.sessions import janitors, left_behind, wait_for
 from transferqueue import cluster
 from transferqueue.cluster.directory_handle import agent_name, directory_name, find_directory
+from transferqueue.node_service.node_report import NodeStats
 from transferqueue.nodes.local_sessions import local_sessions
 from transferqueue.workers.session_client import client_for
 
@@ -157,14 +158,16 @@ def test_a_killed_agent_comes_back_with_its_rows(ray_nodes: RayNodes, session: t
 
 
 def test_a_killed_directory_comes_back_and_is_told_of_all(ray_nodes: RayNodes, session: tq.Session) -> None:
-    before = session.nodes()[:3]
+    before = session.nodes()
     directory = pid_of(directory_name(session.name))
     assert directory is not None
     kill(directory)
-    wait_for(lambda: len(session.nodes()) == 3, 60.0, "that all agents have joined again")
-    assert [(node.ordinal, node.node_id, node.port) for node in session.nodes()] == [
-        (node.ordinal, node.node_id, node.port) for node in before
-    ]
+    wait_for(lambda: len(session.nodes()) == 4, 60.0, "that all agents have joined again")
+
+    def told(nodes: list[NodeStats]) -> list[tuple[int, str, int, bool]]:
+        return [(node.ordinal, node.node_id, node.port, node.alive) for node in nodes]
+
+    assert told(session.nodes()) == told(before), "also of the one that was lost"
 
 
 def test_close_ends_it_on_all_nodes(ray_nodes: RayNodes, session: tq.Session) -> None:
