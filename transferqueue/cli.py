@@ -21,6 +21,8 @@ from transferqueue.config import format_size, read_environment
 from transferqueue.errors import CorruptSegmentError, PartitionNotFoundError, TransferQueueError
 from transferqueue.metrics.endpoint import read_address
 from transferqueue.nodes.local_sessions import local_sessions, part_here
+from transferqueue.nodes.replica_figures import MEANINGS as REPLICA_MEANINGS
+from transferqueue.nodes.replica_figures import read_figures
 from transferqueue.partition_limits import PartitionLimits
 from transferqueue.printable import printable
 from transferqueue.session_stats import MEANINGS
@@ -32,6 +34,7 @@ from transferqueue.text_table import counted, show_table
 
 _STATE_LIMIT_ROWS = 20
 _MEANINGS = MEANINGS | {
+    **REPLICA_MEANINGS,
     "reserved_bytes": "payload that memory was set aside for so far; it grows up to total_bytes",
     "free_extent_bytes": "of the reserved ones, what the next puts may take",
     "spilled_live_bytes": "of the spilled ones, what rows still name",
@@ -280,6 +283,8 @@ def _stats(arguments: argparse.Namespace) -> int:
     try:
         store = attachment.store
         figures = store.stats()
+        if (replicas := read_figures(attachment.paths)) is not None:
+            figures |= replicas.known()
         clients = store.clients()
         partitions = [{**row, "unconsumed_rows": store.unconsumed_rows(row["name"])} for row in store.partition_stats()]
         for partition in partitions:

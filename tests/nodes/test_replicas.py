@@ -8,7 +8,9 @@ import pytest
 
 from tests.nodes.processes import Processes, processes
 from tests.support.nursery import Nursery
+from tests.support.sessions import wait_for
 from tests.support.versioned_rows import rows, versions_of
+from transferqueue.nodes.replica_figures import ReplicaFigures, read_figures
 
 pytest.importorskip("pyarrow.flight")
 pytestmark = pytest.mark.timeout(120)
@@ -49,3 +51,4 @@ def test_the_home_is_killed(cluster: Processes) -> None:
     two.put(rows(EIGHT, 3), partition_id="p")
     assert one.stats("p").rows["total"] == 22
     assert cluster.follower(standby, "p") == 3 - standby
+    wait_for(lambda: read_figures(cluster.client(standby)._attachment.paths) == ReplicaFigures(0, 0), 20)

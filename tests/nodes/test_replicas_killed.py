@@ -22,6 +22,7 @@ from tests.support.versioned_rows import rows, versions_of
 from transferqueue import _native
 from transferqueue.client.cluster_client import ClusterClient
 from transferqueue.errors import StaleMetadataError, TransferQueueError
+from transferqueue.nodes.replica_figures import ReplicaFigures, read_figures
 
 pytest.importorskip("pyarrow.flight")
 pytestmark = [pytest.mark.timeout(300), pytest.mark.soak]
@@ -199,6 +200,8 @@ def test_two_nodes_and_then_one(nursery: Nursery) -> None:
         assert versions_of(one.kv_batch_get(KEYS, "p")) == [(number, 2 if number < 4 else 1) for number in EIGHT]
         one.kv_batch_put(KEYS, "p", rows(EIGHT, 3))
         assert cluster.replicas(1) == [{"p": None}, 8], "one copy of all"
+        told = one._attachment.paths
+        wait_for(lambda: read_figures(told) == ReplicaFigures(8, 1), 20, "what the metrics page and tq stats tell")
         assert one.get_meta("x", 8, "p", task_name="t").size == 8
         assert len(consumed(one)) == 8
 

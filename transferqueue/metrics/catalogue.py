@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transferqueue.nodes.replica_figures import MEANINGS as REPLICA_MEANINGS
 from transferqueue.session_stats import MEANINGS
 
 PREFIX = "transferqueue_"
@@ -89,6 +90,7 @@ CATALOGUE = (
         "payload that came from other nodes ('pulled', once for all processes of the node) or went to them ('served')",
         "direction",
     ),
+    *(_metric(name, "gauge", name.rpartition("_")[2], meaning) for name, meaning in REPLICA_MEANINGS.items()),
     _metric("get_rows_total", "counter", "rows", "rows that gets returned"),
     _metric("get_bytes_total", "counter", "bytes", "payload that gets handed out: 'viewed' or 'copied'", "how"),
     _metric(

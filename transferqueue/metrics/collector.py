@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -11,18 +11,33 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from transferqueue.errors import TransferQueueError
 from transferqueue.metrics.catalogue import CATALOGUE, Metric
 from transferqueue.metrics.readings import Readings, read
+from transferqueue.nodes.replica_figures import NOTHING_KEPT_TWICE
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
+    from transferqueue.nodes.replica_figures import ReplicaFigures
 
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 class SessionCollector:
-    """Reads a session when it is scraped; holds no values of its own, so whoever serves it serves the same."""
+    """Reads a session when it is scraped; holds no values of its own, so whoever serves it serves the same.
 
-    def __init__(self, store: Store, *, session: str, version: str) -> None:
+    Args:
+        store, session, version: of the session.
+        replicas: what its node says of second copies.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        session: str,
+        version: str,
+        replicas: Callable[[], ReplicaFigures | None] = lambda: None,
+    ) -> None:
         self._store = store
+        self._replicas = replicas
         self._session = session
         self._version = version
 
@@ -33,7 +48,12 @@ class SessionCollector:
     def collect(self) -> Iterator[Family]:
         """All metrics; only that the session is gone, where it is."""
         try:
-            readings = read(self._store, session=self._session, version=self._version)
+            readings = read(
+                self._store,
+                session=self._session,
+                version=self._version,
+                replicas=self._replicas() or NOTHING_KEPT_TWICE,
+            )
         except TransferQueueError:
             gone = Readings()
             gone.add("up", 0)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from transferqueue import __version__
 from transferqueue.config import MetricsConfig
 from transferqueue.logs import get_logger
+from transferqueue.nodes.replica_figures import read_figures
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.private_files import read_private, write_private
 
@@ -48,6 +49,7 @@ class MetricsEndpoint:
                 version=__version__,
                 host=self._config.host,
                 port=self._config.port or 0,
+                replicas=lambda: read_figures(self._paths),
             )
         except ImportError as error:
             self._say(f"{error}; they need prometheus_client: pip install 'transferqueue-shm[metrics]'")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transferqueue.metrics.catalogue import PREFIX, STORAGE_SIZES
 from transferqueue.nodes.names import is_hidden
+from transferqueue.nodes.replica_figures import NOTHING_KEPT_TWICE, ReplicaFigures
 from transferqueue.partition_limits import PartitionLimits
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ def distribution(sum_ns: int, classes: Iterable[tuple[int, int]]) -> Distributio
     return Distribution(sum_ns / 1e9, buckets)
 
 
-def read(store: Store, *, session: str, version: str) -> Readings:
+def read(store: Store, *, session: str, version: str, replicas: ReplicaFigures = NOTHING_KEPT_TWICE) -> Readings:
     """Everything of the catalogue, now.
+
+    Args:
+        replicas: what the node of the session says of second copies.
 
     Raises:
         SessionNotFoundError, ClosedError: there is nothing to read any more.
@@ -85,6 +89,8 @@ def read(store: Store, *, session: str, version: str) -> Readings:
     alive = [bool(client["alive"]) for client in store.clients()]
     found.add("clients", alive.count(True), "alive")
     found.add("clients", alive.count(False), "dead")
+    for name, value in replicas.known().items():
+        found.add(name, value)
     _read_counters(found, store)
     for method in store.methods():
         _read_method(found, method)

@@ -11,6 +11,7 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -20,6 +21,7 @@ from transferqueue.metrics.collector import SessionCollector
 
 if TYPE_CHECKING:
     from transferqueue._native import Store
+    from transferqueue.nodes.replica_figures import ReplicaFigures
 
 _REST_S = 0.1
 # Each has a thread of the process that trains: who opens more is hung up on.
@@ -71,11 +73,20 @@ class MetricsServer:
         OSError: no such host, or the port is taken.
     """
 
-    def __init__(self, store: Store, *, session: str, version: str, host: str, port: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        session: str,
+        version: str,
+        host: str,
+        port: int,
+        replicas: Callable[[], ReplicaFigures | None] = lambda: None,
+    ) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(SessionCollector(store, session=session, version=version))
+        registry.register(SessionCollector(store, session=session, version=version, replicas=replicas))
         self._server = _Server(family, address)
         self._server.set_app(make_wsgi_app(registry))
         self._closed = False

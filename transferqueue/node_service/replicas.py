@@ -23,6 +23,7 @@ from transferqueue.nodes.fetching import Fetcher
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.names import Names, ordinals_of
 from transferqueue.nodes.payload import PayloadStore
+from transferqueue.nodes.replica_figures import ReplicaFigures, write_figures
 from transferqueue.nodes.rpc_server import Call, Handler
 from transferqueue.storage.attachment import Attachment
 from transferqueue.waiting import run_steps
@@ -81,6 +82,8 @@ class Replicas:
         self._healed_s = 0.0
         self._healed: dict[str, tuple[Any, float]] = {}
         self._lacking: dict[str, int] = {}
+        self._paths = attachment.paths
+        self._said: ReplicaFigures | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -115,9 +118,23 @@ class Replicas:
 
     def facts(self) -> dict[str, int | None]:
         """What there is one copy of: rows of payload, None while not known, and partitions that nobody follows."""
+        figures = self._figures()
+        return {
+            "single_rows": figures.under_replicated_rows,
+            "single_partitions": figures.under_replicated_partitions,
+        }
+
+    def _figures(self) -> ReplicaFigures:
         alone = sum(standby is None for standby in self.replication.homes().values())
         known = self._healed_s > self.replication.changed_s
-        return {"single_rows": self.under_replicated if known else None, "single_partitions": alone}
+        return ReplicaFigures(self.under_replicated if known else None, alone)
+
+    def _say(self) -> None:
+        """To who looks at the session."""
+        figures = self._figures()
+        if figures != self._said:
+            write_figures(self._paths, figures)
+            self._said = figures
 
     def start(self) -> None:
         """Starts the thread."""
@@ -187,6 +204,8 @@ class Replicas:
                     return
                 now_s = time.monotonic()
                 heal_s = now_s + max(_HEAL_S, 10 * (now_s - began_s))
+            if not self._try(self._say):
+                return
 
     def _try(self, step: Callable[[], None]) -> bool:
         """False: the session has ended."""

@@ -110,6 +110,11 @@ class SessionPaths:
         return f"{self.directory}/cluster.json"
 
     @property
+    def replica_figures(self) -> str:
+        """What the node's agent says of second copies; see `nodes/replica_figures.py`."""
+        return f"{self.directory}/replicas.json"
+
+    @property
     def agent_lock(self) -> str:
         """Held by the node's agent; there only in sessions with a `cluster_file`."""
         return f"{self.directory}/agent.lock"
