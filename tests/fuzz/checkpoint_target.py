@@ -37,7 +37,15 @@ def fill(store: _native.Store) -> None:
         reservation = store.reserve(plan.nbytes, 5.0)
         plan.write(reservation)
         tags = [encode_tags({"n": row}) for row in range(3)]
-        store.publish(partition, keys=keys, reservation=reservation, fields=plan.layouts, tags=tags)
+        elsewhere_nbytes = 1_000_001 if partition == "val" else None  # as if it were names of that much on other nodes
+        store.publish(
+            partition,
+            keys=keys,
+            reservation=reservation,
+            fields=plan.layouts,
+            tags=tags,
+            elsewhere_nbytes=elsewhere_nbytes,
+        )
     store.clear_rows("val", keys=["l"])
     snapshot = store.task_snapshot("train", "learn", ["x"])
     store.task_commit("train", "learn", snapshot.task_version, ["x"], np.array([0, 1]), b"")

@@ -232,12 +232,13 @@ LiveCells::Removed LiveCells::apply(WriteTxn& txn, std::string_view partition) {
     BlockRecord record = BlockRecord::parse(*value);
     if (record.live_cells < cells) corrupt("a block loses more cells than it has");
     const std::uint64_t live_before = record.live_bytes();
-    const std::uint64_t held_before = record.held_bytes();
+    const auto elsewhere_before = record.elsewhere_bytes;
     record.remove_cells(cells);
-    all.held_bytes += held_before - record.held_bytes();
-    all.elsewhere = all.elsewhere || record.elsewhere_bytes.has_value();
+    const std::uint64_t gone = live_before - record.live_bytes();
+    all.held_bytes += elsewhere_before ? *elsewhere_before - *record.elsewhere_bytes : gone;
+    all.elsewhere = all.elsewhere || elsewhere_before;
     RegionBytes& region = txn.counters.region(record.span);
-    region.live_bytes -= live_before - record.live_bytes();
+    region.live_bytes -= gone;
     if (record.live_cells == 0) {
       const std::uint32_t n_fields = BlockRecord::n_fields(BlockRecord::layout_bytes(*value));
       txn.erase(key);

@@ -58,6 +58,7 @@ TEST_CASE("what is no index, or another version's, is refused by name") {
   const tq::Error other = error_of([&] { Index index(session.directory.path(), session.gate, session.judge); });
   CHECK(other.code == tq::ErrorCode::layout_mismatch);
   CHECK(std::string(other.what()).find("format 99") != std::string::npos);
+  CHECK(std::string(other.what()).find("format " + std::to_string(tq::index::format_version)) != std::string::npos);
 }
 
 TEST_CASE("an index larger than its file system is an error at creation") {
