@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 
+#include "bind/gil.hpp"
 #include "core/error.hpp"
 #include "core/memory/mapping_budget.hpp"
 
@@ -152,9 +153,11 @@ void raise(const Error& error) {
     if (mapping.code != error.code) continue;
     const nb::object cls = nb::steal(error_class(mapping.class_name));
     if (!cls.is_valid()) return;  // an AttributeError is set
-    const nb::object message = as_text(error.what());
-    const nb::object instance = cls(message, **details(error, mapping.facts));
-    PyErr_SetObject(cls.ptr(), instance.ptr());
+    const nb::tuple arguments = nb::make_tuple(as_text(error.what()));
+    const nb::dict facts = details(error, mapping.facts);
+    const nb::object instance =
+        nb::steal(return_or_sleep([&] { return PyObject_Call(cls.ptr(), arguments.ptr(), facts.ptr()); }));
+    if (instance.is_valid()) PyErr_SetObject(cls.ptr(), instance.ptr());
     return;
   }
   PyErr_SetString(PyExc_SystemError, error.what());

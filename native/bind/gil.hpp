@@ -3,7 +3,8 @@
 // At the end of the interpreter a daemon thread that asks for the lock is ended by CPython (before 3.14) with pthread_exit,
 // which unwinds the stack like an exception and must not be swallowed. It would meet destructors that may not throw and
 // nanobind's catch (...): the process would abort at exit, for no fault of the user. Such a thread sleeps here instead,
-// as it does in CPython from 3.14 on; the process ends without it.
+// as it does in CPython from 3.14 on; the process ends without it. Python code asks for the lock, too, whenever another
+// thread wanted it meanwhile: what we call of it goes by the same way.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,16 +22,17 @@
 
 namespace tq::bind {
 
-template <typename Acquire>
-auto acquire_or_sleep(Acquire&& acquire) noexcept {
+// `call` takes the lock, or runs Python code; it holds nothing whose destructor needs the lock.
+template <typename Call>
+auto return_or_sleep(Call&& call) noexcept {
 #ifdef __GLIBCXX__
   try {
-    return acquire();
+    return call();
   } catch (abi::__forced_unwind&) {
     for (;;) ::pause();
   }
 #else
-  return acquire();
+  return call();
 #endif
 }
 
@@ -41,7 +43,7 @@ auto without_gil(Work&& work) {
   class Released {
    public:
     Released() : state_(PyEval_SaveThread()) {}
-    ~Released() { acquire_or_sleep([this] { PyEval_RestoreThread(state_); }); }
+    ~Released() { return_or_sleep([this] { PyEval_RestoreThread(state_); }); }
     Released(const Released&) = delete;
     Released& operator=(const Released&) = delete;
 
@@ -70,7 +72,7 @@ auto nogil(Result (Class::*method)(Arguments...) const) {
 inline void check_signals() {
   class Acquired {
    public:
-    Acquired() : state_(acquire_or_sleep([] { return PyGILState_Ensure(); })) {}
+    Acquired() : state_(return_or_sleep([] { return PyGILState_Ensure(); })) {}
     ~Acquired() { PyGILState_Release(state_); }
     Acquired(const Acquired&) = delete;
     Acquired& operator=(const Acquired&) = delete;

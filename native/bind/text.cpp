@@ -1,6 +1,7 @@
 #include "bind/text.hpp"
 
 #include "bind/bytes.hpp"
+#include "bind/gil.hpp"
 #include "core/error.hpp"
 
 namespace nb = nanobind;
@@ -13,7 +14,7 @@ nb::object as_fast(const nb::sequence& values, const char* what) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr())) {
     throw nb::type_error((std::string(what) + " is one string; pass a list of them").c_str());
   }
-  nb::object fast = nb::steal(PySequence_Fast(values.ptr(), what));
+  nb::object fast = nb::steal(return_or_sleep([&] { return PySequence_Fast(values.ptr(), what); }));
   if (!fast.is_valid()) throw nb::python_error();
   return fast;
 }

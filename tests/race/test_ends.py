@@ -84,12 +84,23 @@ ENDS = {
         "for _ in range(2): threading.Thread(target=call, daemon=True).start()\n"
         "time.sleep(0.05)"
     ),
+    # They never let go of the view: torch aborts when a daemon thread frees a tensor at the end of the interpreter.
     "daemon threads that wait": (
         "def wait():\n"
         "    view = get()\n"
         "    try: tq.get_meta('x', 1, 'nothing', task_name='t', timeout=None)\n"
-        "    except tq.ClosedError: pass\n"
+        "    except tq.ClosedError: time.sleep(60)\n"
         "for _ in range(2): threading.Thread(target=wait, daemon=True).start()\n"
+        "time.sleep(0.05)"
+    ),
+    # While one makes its ClosedError, which takes Python code, another takes the interpreter lock from it, and the
+    # interpreter ends.
+    "daemon threads that are told of the end": (
+        "sys.setswitchinterval(1e-6)\n"
+        "def wait():\n"
+        "    try: tq.get_meta('x', 1, 'nothing', task_name='t', timeout=None)\n"
+        "    except tq.ClosedError: pass\n"
+        "for _ in range(16): threading.Thread(target=wait, daemon=True).start()\n"
         "time.sleep(0.05)"
     ),
     "an error whose frames hold views": (

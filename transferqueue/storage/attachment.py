@@ -29,6 +29,7 @@ from transferqueue.storage.session_dir import (
     host_id,
     pid_namespace,
     read_description,
+    remove_if_dead,
     remove_session,
 )
 from transferqueue.storage.session_lock import SessionLock
@@ -101,9 +102,8 @@ class Attachment:
                 self.store.close()
             finally:
                 try:
-                    # The hold is given up first, so of two that leave at once the later one finds itself alone.
-                    if not self._observer and lock.try_exclusive() and lock.is_current():
-                        remove_session(self.paths)
+                    if not self._observer:
+                        self._remove(lock, if_alone=True)
                 finally:
                     lock.close()
 
@@ -120,10 +120,17 @@ class Attachment:
                 self.store.close()
             finally:
                 try:
-                    if lock.is_current():
-                        remove_session(self.paths)
+                    self._remove(lock)
                 finally:
                     lock.close()
+
+    def _remove(self, lock: SessionLock, *, if_alone: bool = False) -> None:
+        # Closed under us, and the hold with it: if others are attached, the last one out removes it.
+        if not lock.is_open():
+            remove_if_dead(self.paths)
+        # The hold is given up first, so of two that leave at once the later one finds itself alone.
+        elif (not if_alone or lock.try_exclusive()) and lock.is_current():
+            remove_session(self.paths)
 
     def _second_hold(self) -> SessionLock | None:
         if self._lock is None:

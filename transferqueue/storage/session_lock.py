@@ -16,7 +16,8 @@ from transferqueue.storage.private_files import create_private, open_private
 
 class SessionLock:
     """One open file description of a lock file. `close` drops the lock; nothing else here ever unlocks, since a forked
-    child may share the description."""
+    child may share the description. Where somebody closed the descriptor under us (who becomes a daemon closes all of
+    them), its number may be another file's: then no lock is to be had, and the path names nothing that is ours."""
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         """Opens without locking.
@@ -26,6 +27,7 @@ class SessionLock:
         """
         self.path = path
         self._fd = _created(path) if create else open_private(path, os.O_RDWR)
+        self._file = _file_of(self._fd)
 
     def try_shared(self) -> bool:
         """False when somebody holds it exclusively."""
@@ -40,6 +42,8 @@ class SessionLock:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def _try(self, kind: int) -> bool:
+        if not self.is_open():
+            return False
         try:
             fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,15 +56,26 @@ class SessionLock:
             there = os.stat(self.path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        ours = os.fstat(self._fd)
-        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        # Asked last: while the file is open, no other has its number.
+        return (there.st_dev, there.st_ino) == self._file and self.is_open()
 
     def close(self) -> None:
         """Idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with contextlib.suppress(OSError):  # closed by somebody who closes all descriptors (daemonisation)
-                os.close(fd)
+        if self.is_open():
+            os.close(self._fd)
+        self._fd = -1
+
+    def is_open(self) -> bool:
+        """Not closed, by `close` or under us."""
+        return self._fd >= 0 and _file_of(self._fd) == self._file
+
+
+def _file_of(fd: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _created(path: str) -> int:

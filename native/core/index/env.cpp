@@ -5,9 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "core/index/file_check.hpp"
@@ -189,6 +193,30 @@ void Env::open_here(bool checked) {
   pool_ = std::make_unique<Pool>();
   fork_epoch_ = current_fork_epoch();
   env_ = env.release();
+  find_descriptors();
+}
+
+void Env::find_descriptors() {
+  int pages = -1;
+  check(mdb_env_get_fd(env_, &pages), "open the index");
+  const FileIdentity file = FileIdentity::of(pages);
+  descriptors_ = {{pages, file}};
+  // It keeps a second one for meta pages to itself; nobody else in this process has the file open.
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (fd != pages && file.is_of(fd)) descriptors_.emplace_back(fd, file);
+  }
+}
+
+bool Env::has_descriptors() const noexcept {
+  return std::all_of(descriptors_.begin(), descriptors_.end(), [](const auto& own) { return own.second.is_of(own.first); });
+}
+
+void Env::close_environment() noexcept {
+  // LMDB would close numbers that are somebody else's by now: then its maps stay, until the process ends.
+  if (env_ != nullptr && has_descriptors()) mdb_env_close(env_);
+  env_ = nullptr;
 }
 
 Env::~Env() {
@@ -198,7 +226,7 @@ Env::~Env() {
   } else {
     forget_inherited();
   }
-  mdb_env_close(env_);
+  close_environment();
 }
 
 void Env::forget_inherited() noexcept {
@@ -213,7 +241,7 @@ void Env::reopen_in_child() {
   if (env_ != nullptr) {
     forget_inherited();
     // Closing clears reader slots whose pid is getpid(), hence none of the parent's, and drops none of its record locks.
-    mdb_env_close(std::exchange(env_, nullptr));
+    close_environment();
   }
   open_here(/*checked=*/true);  // by the parent
 }

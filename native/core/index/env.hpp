@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/file_identity.hpp"
 #include "core/index/tables.hpp"
 
 namespace tq::index {
@@ -54,6 +55,13 @@ class Env {
     if (env_ == nullptr) [[unlikely]] throw_gone();
   }
 
+  // Before whatever LMDB writes, by number: Error(closed) where the descriptor was closed in this process by somebody else.
+  // (Without syncing it writes meta pages to the same one; the other is only closed by number.)
+  void check_descriptor() const {
+    const auto& [pages, file] = descriptors_.front();
+    if (!file.is_of(pages)) [[unlikely]] throw_descriptor_lost("index in " + directory_);
+  }
+
   MDB_env* raw() const { return env_; }
   MDB_dbi dbi(Table table) const { return dbis_[static_cast<unsigned>(database_of(table))]; }
   const MDB_dbi* dbis() const { return dbis_; }
@@ -86,6 +94,9 @@ class Env {
   static void release(Env* env) noexcept;
   void open_here(bool checked);  // `checked`: by whoever opened it first
   void forget_inherited() noexcept;
+  void find_descriptors();
+  bool has_descriptors() const noexcept;
+  void close_environment() noexcept;
   [[noreturn]] void throw_gone() const;
   static unsigned current_fork_epoch() noexcept;
 
@@ -95,6 +106,7 @@ class Env {
   std::uint64_t total_pages_ = 0;
   std::uint64_t page_nbytes_ = 0;
   unsigned fork_epoch_ = 0;
+  std::vector<std::pair<int, FileIdentity>> descriptors_;  // LMDB's; first the one it writes to
   std::atomic<std::uint64_t> stuck_txn_{0};
   std::atomic<pid_t> stuck_pid_{0};
   unsigned users_ = 0;  // guarded by the registry's mutex

@@ -47,7 +47,7 @@ void BlockTable::ensure(BlockRef block) {
   const std::uint64_t begin = backed.load(std::memory_order_acquire);
   const std::uint64_t wanted = (std::uint64_t{block.slot()} / table_step_slots + 1) * table_step_slots;
   if (wanted <= begin) return;  // another thread or process did it meanwhile
-  if (wanted > max_slots || !back_range(fd_.get(), sizeof(TableLayout) + begin * 8, (wanted - begin) * 8, name_) ||
+  if (wanted > max_slots || !back_range(fd_.ours(name_), sizeof(TableLayout) + begin * 8, (wanted - begin) * 8, name_) ||
       !back_range(fd_.get(), layout::table_uses_offset + begin * 4, (wanted - begin) * 4, name_)) {
     Error error(ErrorCode::index_full, wanted > max_slots ? "all " + std::to_string(max_slots) + " block slots are in use"
                                                           : "the file system has no room to extend the " + name_);

@@ -40,7 +40,7 @@ std::uint64_t DataRegion::grow(std::uint64_t end) {
   end = std::min(up_to(end, page_bytes()), size_bytes_);
   if (end <= begin) return begin;
   TQ_PAUSE("payload.before_grow");
-  if (!back_range(fd_.get(), payload_data_offset + begin, end - begin, name_)) {
+  if (!back_range(fd(), payload_data_offset + begin, end - begin, name_)) {
     // What the failed attempt did get goes back: the last bytes of the file system belong to leases and index.
     ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(payload_data_offset + begin),
                 static_cast<off_t>(end - begin));
@@ -98,8 +98,9 @@ DataRegion::Punched DataRegion::punch_pages(Span span) {
   std::uint64_t begin = 0;
   const std::uint64_t nbytes = inner_pages(span, &begin);
   if (nbytes == 0) return {0, true};
+  const int own = fd();
   words_.punched->fetch_add(nbytes, std::memory_order_release);  // first: a hole is never unannounced
-  if (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin), static_cast<off_t>(nbytes)) != 0) {
+  if (::fallocate(own, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin), static_cast<off_t>(nbytes)) != 0) {
     if (errno == EOPNOTSUPP) return {0, false};
     throw Error::system("cannot give space of the " + name_ + " back", errno);
   }
@@ -109,7 +110,7 @@ DataRegion::Punched DataRegion::punch_pages(Span span) {
 bool DataRegion::back(Span span) {
   if (span.nbytes == 0) return true;
   const FileRange range = pages_around(span);
-  return back_range(fd_.get(), range.offset, range.nbytes, name_);
+  return back_range(fd(), range.offset, range.nbytes, name_);
 }
 
 bool DataRegion::ensure_backed(Span span) {

@@ -22,7 +22,8 @@ class DataRegion {
   DataRegion& operator=(const DataRegion&) = delete;
 
   const std::string& name() const noexcept { return name_; }
-  int fd() const noexcept { return fd_.get(); }
+  int fd() const { return fd_.ours(name_); }  // Error(closed)
+  int fd_or_none() const noexcept { return fd_.is_ours() ? fd_.get() : -1; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
   // [0, backed) is backed. Acquire: follows the fallocate of whoever stored it.

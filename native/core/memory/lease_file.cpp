@@ -221,7 +221,8 @@ void LeaseFile::extend(File& file, std::uint32_t entries) {
   if (file.high_water() != entries) return;
   const std::uint32_t wanted = std::min(entries * 2, max_leases);
   if (wanted == entries) throw_lease_file_full(control_->session(), "all entries of the lease file are taken", held());
-  if (!back_entries(file.fd.get(), entries, wanted - entries, segment_name(SegmentKind::leases, control_->session()))) {
+  const std::string name = segment_name(SegmentKind::leases, control_->session());
+  if (!back_entries(file.fd.ours(name), entries, wanted - entries, name)) {
     throw_lease_file_full(control_->session(), "the file system has no room to extend the lease file", held());
   }
   file.raise_high_water(wanted);
@@ -235,6 +236,10 @@ void LeaseFile::release(std::uint32_t entry) noexcept {
   file->entries()[entry].store(0, std::memory_order_release);
   held_.fetch_sub(1, std::memory_order_relaxed);
   if (entry < hint_.load(std::memory_order_relaxed)) hint_.store(entry, std::memory_order_relaxed);
+}
+
+void LeaseFile::check_descriptor() const {
+  if (const File* mine = current_.load(std::memory_order_acquire); mine != nullptr) mine->fd.ours("lease file of this process");
 }
 
 std::uint32_t LeaseFile::held() const noexcept { return held_.load(std::memory_order_relaxed); }

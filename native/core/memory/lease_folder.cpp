@@ -42,11 +42,13 @@ LeaseFolder::LeaseFolder(const std::string& path)
 std::string LeaseFolder::file_name(OwnerId owner) { return std::to_string(owner) + ".lease"; }
 std::string LeaseFolder::temporary_name(OwnerId owner) { return "." + std::to_string(owner) + ".tmp"; }
 
+int LeaseFolder::folder_fd() const { return fd_.ours("folder of leases " + path_); }
+
 LeaseFolder::Listing LeaseFolder::list() const {
   struct stat status {};
-  if (::fstat(fd_.get(), &status) == 0 && status.st_nlink == 0) throw gone(path_);
+  if (::fstat(folder_fd(), &status) == 0 && status.st_nlink == 0) throw gone(path_);
   // Opened anew for each listing: a reading position belongs to the open file, and threads may list at once.
-  const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = ::openat(folder_fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT) throw gone(path_);
     throw Error::system("cannot list " + path_, errno);
@@ -79,7 +81,7 @@ LeaseFolder::Listing LeaseFolder::list() const {
 }
 
 FileDescriptor LeaseFolder::create_locked(const std::string& name) const {
-  FileDescriptor fd(::openat(fd_.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  FileDescriptor fd(::openat(folder_fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0) {
     if (errno == ENOENT) throw gone(path_);
     if (errno == ENOSPC) throw Error(ErrorCode::storage_full, "no room for a file in " + path_);
@@ -97,14 +99,14 @@ FileDescriptor LeaseFolder::create_locked(const std::string& name) const {
 
 FileDescriptor LeaseFolder::open(const std::string& name) const {
   // A pipe in the place of a file would block, a link could lead anywhere.
-  FileDescriptor fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  FileDescriptor fd(::openat(folder_fd(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd.get() < 0 && errno != ENOENT) throw Error::system("cannot open " + path_ + "/" + name, errno);
   return fd;
 }
 
 bool LeaseFolder::rename(const std::string& from, const std::string& to) const {
   // Never over another process's file, whose claims would be lost: the counter of owners may have been damaged.
-  if (::renameat2(fd_.get(), from.c_str(), fd_.get(), to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (::renameat2(folder_fd(), from.c_str(), fd_.get(), to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno == EEXIST) {
     remove(from);
     return false;
@@ -113,7 +115,12 @@ bool LeaseFolder::rename(const std::string& from, const std::string& to) const {
   throw Error::system("cannot rename " + path_ + "/" + from, errno);
 }
 
-void LeaseFolder::remove(const std::string& name) const noexcept { ::unlinkat(fd_.get(), name.c_str(), 0); }
+void LeaseFolder::remove(const std::string& name) const noexcept {
+  try {
+    ::unlinkat(folder_fd(), name.c_str(), 0);
+  } catch (const Error&) {  // the folder was closed under us: who reaps removes it
+  }
+}
 
 bool LeaseFolder::is_dead(const std::string& name) const {
   const FileDescriptor fd = open(name);

@@ -36,6 +36,8 @@ class LeaseFolder {
 
  private:
   std::string path_;
+  int folder_fd() const;  // Error(closed)
+
   FileDescriptor fd_;
 };
 

@@ -29,9 +29,10 @@ std::uint64_t offset_in_block(Span block, std::uint64_t offset, std::uint64_t nb
 }
 
 std::byte* fresh_mapping(const DataRegion& payload, const DataRegion::FileRange& range) {
+  const int fd = payload.fd();
   mapping_budget::acquire();
   TQ_PAUSE_NOTHROW("view.before_map");
-  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, payload.fd(), range.offset);
+  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, range.offset);
   if (base != MAP_FAILED) return static_cast<std::byte*>(base);
   const int error = errno;
   mapping_budget::release();

@@ -43,9 +43,9 @@ namespace {
 constexpr std::uint64_t worth_keeping_nbytes = 64u << 10;
 
 std::byte* fresh_mapping(const PayloadSegment& payload, const PayloadSegment::FileRange& range, std::uint64_t asked_nbytes) {
+  const int fd = payload.fd();
   mapping_budget::acquire();
-  void* base =
-      huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, payload.fd(), range.offset);
+  void* base = huge_pages::map_file(range.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, range.offset);
   if (base != MAP_FAILED) return static_cast<std::byte*>(base);
   const int error = errno;
   mapping_budget::release();
@@ -187,15 +187,16 @@ void ProducerMapping::unmap() noexcept {
 bool ProducerMapping::make_private() noexcept {
   constexpr int flags = MAP_PRIVATE | MAP_NORESERVE;
   const auto offset = static_cast<off_t>(offset_);
+  const int fd = payload_->fd_or_none();
   shared_ = false;  // from here on it is not to be kept, whatever becomes of it
   // A trial elsewhere first: where private mappings are charged, MAP_FIXED may remove the old mapping and then fail.
-  void* trial = ::mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE, flags, payload_->fd(), offset);
+  void* trial = ::mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE, flags, fd, offset);
   if (trial == MAP_FAILED) return false;
   ::munmap(trial, mapped_nbytes_);
-  if (::mmap(base_, mapped_nbytes_, PROT_READ | PROT_WRITE, flags | MAP_FIXED, payload_->fd(), offset) != MAP_FAILED) return true;
+  if (::mmap(base_, mapped_nbytes_, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, offset) != MAP_FAILED) return true;
   const int error = errno;
   // Memory went between trial and remap. The tensors get their shared pages again: not charged, so this works.
-  ::mmap(base_, mapped_nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, payload_->fd(), offset);
+  ::mmap(base_, mapped_nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, offset);
   errno = error;
   return false;
 }

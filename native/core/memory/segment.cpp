@@ -23,6 +23,7 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
     reset();
     fd_ = std::exchange(other.fd_, -1);
+    file_ = other.file_;
   }
   return *this;
 }
@@ -34,7 +35,7 @@ FileDescriptor FileDescriptor::duplicate(int fd) {
 }
 
 void FileDescriptor::reset() noexcept {
-  if (fd_ >= 0) ::close(fd_);
+  if (is_ours()) ::close(fd_);
   fd_ = -1;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/file_identity.hpp"
 #include "core/memory/layout.hpp"
 
 namespace tq {
@@ -14,16 +15,23 @@ namespace tq {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  explicit FileDescriptor(int fd) noexcept : fd_(fd), file_(FileIdentity::of(fd)) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_), file_(other.file_) { other.fd_ = -1; }
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
   ~FileDescriptor() { reset(); }
   static FileDescriptor duplicate(int fd);  // Error(system)
   int get() const noexcept { return fd_; }
-  void reset() noexcept;
+  bool is_ours() const noexcept { return file_.is_of(fd_); }  // not where somebody else closed it
+  // Error(closed) naming `what` where it is not. Before whatever writes, maps or lists.
+  int ours(const std::string& what) const {
+    if (!is_ours()) [[unlikely]] throw_descriptor_lost(what);
+    return fd_;
+  }
+  void reset() noexcept;  // closes what is still ours
 
  private:
   int fd_ = -1;
+  FileIdentity file_;
 };
 
 enum class Access { read, read_write };

@@ -90,18 +90,20 @@ void Attachment::after_fork_in_child() noexcept {
   reopen_.store(true, std::memory_order_release);
 }
 
-Call::Call(Attachment& attachment, bool even_if_ended) : attachment_(attachment), in_use_(attachment.in_use_) {
+Call::Call(Attachment& attachment, Needs needs) : attachment_(attachment), in_use_(attachment.in_use_) {
   if (attachment.closed() || !attachment.index_) {
     Error error(ErrorCode::closed, "session '" + attachment.session + "' was closed in this process");
     error.names.push_back(attachment.session);
     throw error;
   }
-  if (!even_if_ended && attachment.control->ended()) {
+  if (needs == Needs::session && attachment.control->ended()) {
     Error error(ErrorCode::session_not_found,
                 "session '" + attachment.session + "' was ended by its creator; views held stay readable");
     error.names.push_back(attachment.session);
     throw error;
   }
+  if (needs == Needs::mappings) return;
+  attachment.leases->check_descriptor();
   if (attachment.reopen_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(attachment.reopening_);
     if (attachment.reopen_.load(std::memory_order_relaxed)) {

@@ -77,11 +77,14 @@ class Attachment final : public ForkParticipant {
   std::mutex reopening_;
 };
 
-// A call in progress: inside an operation (no fork meanwhile), the attachment open, the session not ended.
-// Error(closed), Error(session_not_found).
+// What a call needs: the session not ended; ended or not; or, for what only writes into mapped memory, ended or not and even
+// where the descriptors were closed in this process by somebody else.
+enum class Needs { session, attachment, mappings };
+
+// A call in progress: inside an operation (no fork meanwhile), the attachment open. Error(closed), Error(session_not_found).
 class Call {
  public:
-  explicit Call(Attachment& attachment, bool even_if_ended = false);
+  explicit Call(Attachment& attachment, Needs needs = Needs::session);
   Index& index() const noexcept { return *attachment_.index_; }
 
  private:

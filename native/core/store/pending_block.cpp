@@ -137,7 +137,7 @@ void PendingBlock::abandon() {
     if (!give_back()) return;
   }
   if (attachment_->closed()) return;  // whoever reaps this process finds the record
-  const Call call(*attachment_, /*even_if_ended=*/true);
+  const Call call(*attachment_, Needs::attachment);
   drain_if_free(*attachment_, call.index());
 }
 

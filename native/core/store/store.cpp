@@ -54,7 +54,7 @@ void Store::close() {
   try {
     // A process that ends must not be kept by one that is stopped: what it would give back is reaped.
     const Patience patience(5.0);
-    const Call call(*attachment_, /*even_if_ended=*/true);
+    const Call call(*attachment_, Needs::attachment);
     drain_give_back(*attachment_, call.index());
     give_stock_back(*attachment_, call.index());
     // The lease file may outlive this call, since views keep it.
@@ -71,12 +71,12 @@ void Store::close() {
 bool Store::closed() const { return attachment_->closed(); }
 
 OwnerId Store::owner() const {
-  const Call call(*attachment_, /*even_if_ended=*/true);
+  const Call call(*attachment_, Needs::attachment);
   return attachment_->leases->owner();
 }
 
 void Store::end_session() {
-  const Call call(*attachment_, /*even_if_ended=*/true);
+  const Call call(*attachment_, Needs::mappings);
   attachment_->control->end_session();
 }
 
