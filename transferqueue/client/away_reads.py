@@ -22,23 +22,20 @@ from transferqueue.client.keyed import KeyedRead
 from transferqueue.client.reads import HowToRead, ReadCost
 from transferqueue.client.routed_calls import retitled
 from transferqueue.client.row_choice import join_rows
+from transferqueue.client.tries import Tries
 from transferqueue.codec import STORED, Part, decode_parts
-from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError, name_some
+from transferqueue.errors import NodeUnreachableError, TransferTimeoutError
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.fetching import Fetched, Fetcher
 from transferqueue.nodes.link import LOCATE, WAIT_SLICE_S
 from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import groups_of, has_stubs
+from transferqueue.nodes.shared_looks import SharedLooks, Turn
 from transferqueue.waiting import Steps, away, deadline, is_over
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved
-
-# Of rows that are located where they are not: so often the home is asked anew before they are given up for lost.
-_LOST_AFTER = 4
-_LOST_AFTER_S = 2.0
-_PAUSE_S = 0.02
 
 
 class AwayReadCalls(AwayWriteCalls):
@@ -46,6 +43,7 @@ class AwayReadCalls(AwayWriteCalls):
 
     _reads_elsewhere = True
     _fetcher: Fetcher
+    _looks: SharedLooks
 
     def _read_rows(self, partition: str, indexes: Indexes, names: Sequence[str], how: HowToRead) -> Steps[TensorDict]:
         home = yield from self._home(partition, create=how[1] is not None)
@@ -147,18 +145,24 @@ class AwayReadCalls(AwayWriteCalls):
         tries = Tries(partition, self.link.until(how.until_s))
         started_s = time.perf_counter()
         while True:
-            located = yield from self._located(partition, home, asked, how)
-            if located is None:
-                return None
-            if how.cost is not None:
-                how.cost.looked(len(located.indexes), time.perf_counter() - started_s, waited=how.timeout is not None)
-            try:
-                fetched = yield from self._fetched(
-                    partition, located.home, located.indexes, located.groups, tries.until_s
-                )
-            except GoneError as error:
-                yield from away(functools.partial(time.sleep, tries.again(error)))
-                continue
+            with self._looks.turn() as turn:
+                # What waits at the home has a deadline of its own.
+                located = yield from self._located(partition, home, asked, how, turn if how.timeout is None else None)
+                if located is None:
+                    return None
+                if how.cost is not None:
+                    how.cost.looked(
+                        len(located.indexes), time.perf_counter() - started_s, waited=how.timeout is not None
+                    )
+                try:
+                    fetched = yield from self._fetched(
+                        partition, located.home, located.indexes, located.groups, tries.until_s, turn
+                    )
+                except GoneError as error:
+                    turn.over()
+                    yield from away(functools.partial(time.sleep, tries.again(error)))
+                    continue
+                turn.over(woken=fetched.came)
             if how.cost is not None:
                 how.cost.bytes_pulled += fetched.pulled_nbytes
             with released(fetched):
@@ -170,12 +174,20 @@ class AwayReadCalls(AwayWriteCalls):
                 return self._decode_parts(parts, located.fields, how)
 
     def _fetched(
-        self, partition: str, home: int, indexes: Indexes, groups: list[Group], until_s: float
+        self,
+        partition: str,
+        home: int,
+        indexes: Indexes,
+        groups: list[Group],
+        until_s: float,
+        turn: Turn | None = None,
     ) -> Steps[Fetched]:
-        call = functools.partial(self._fetcher.fetch, partition, home, indexes, groups, until_s)
+        call = functools.partial(self._fetcher.fetch, partition, home, indexes, groups, until_s, turn)
         return (yield from away(call))
 
-    def _located(self, partition: str, home: int, asked: dict[str, Any], how: Read) -> Steps[Located | None]:
+    def _located(
+        self, partition: str, home: int, asked: dict[str, Any], how: Read, turn: Turn | None = None
+    ) -> Steps[Located | None]:
         """What the home answers; waits there, a slice at a time."""
         rows = len(asked["indexes"]) if "indexes" in asked else None
         while True:
@@ -186,7 +198,7 @@ class AwayReadCalls(AwayWriteCalls):
             args = {"partition": partition, **asked, "timeout": slice_s, "reader": self.link.ordinal}
             try:
                 located: Located | None = yield from self._at_home(
-                    partition, home, LOCATE, args, self.link.until(how.until_s)
+                    partition, home, LOCATE, args, self.link.until(how.until_s), turn
                 )
             except TransferTimeoutError as error:
                 if isinstance(error, NodeUnreachableError) or is_over(how.until_s):
@@ -223,41 +235,6 @@ class Read(NamedTuple):
     until_s: float | None
     layout: str = STORED
     cost: ReadCost | None = None
-
-
-class Tries:
-    """Looks at one partition that found rows and not their payload."""
-
-    def __init__(self, partition: str, until_s: float) -> None:
-        self._partition = partition
-        self._began_s = time.monotonic()
-        self._last: tuple[int, ...] = ()
-        self._same = 0
-        self.until_s = until_s
-
-    def again(self, error: GoneError) -> float:
-        """Seconds to pause before the next look.
-
-        Raises:
-            DataLostError: the same rows are gone at every look. TransferTimeoutError: the deadline has passed.
-        """
-        now_s = time.monotonic()
-        self._same = self._same + 1 if error.rows == self._last else 1
-        self._last = error.rows
-        if error.rows and self._same >= _LOST_AFTER and now_s - self._began_s >= _LOST_AFTER_S:
-            raise DataLostError(
-                f"partition {self._partition!r}: the index names payload that its node does not have: global indexes "
-                f"{name_some(error.rows)}. {error.message}",
-                rows=error.rows,
-                partition_id=self._partition,
-            ) from error
-        if now_s >= self.until_s:
-            raise TransferTimeoutError(
-                f"rows of partition {self._partition!r} changed faster than they could be read: {error.message}",
-                timeout_s=now_s - self._began_s,
-                missing=error.rows,
-            ) from error
-        return _PAUSE_S * min(self._same, 10)
 
 
 @contextlib.contextmanager

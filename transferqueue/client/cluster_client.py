@@ -12,6 +12,7 @@ from transferqueue.config import Config
 from transferqueue.nodes.fetching import Fetcher, Sources
 from transferqueue.nodes.link import NodeLink
 from transferqueue.nodes.payload import PayloadStore
+from transferqueue.nodes.shared_looks import SharedLooks
 from transferqueue.storage.attachment import Attachment
 from transferqueue.waiting import run_steps
 
@@ -29,6 +30,7 @@ class ClusterClient(ClusterCheckpointCalls):
         self.link = link
         self._payload = PayloadStore(attachment.store, link.ordinal)
         lock_path = os.path.join(attachment.paths.directory, "pulls.lock")
+        self._looks = SharedLooks(attachment.store, os.path.join(attachment.paths.directory, "looks"))
         self._fetcher = Fetcher(self._payload, sources, self._room_for_copies, lock_path)
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from transferqueue.aio import asynchronous
 from transferqueue.allocation import give_up
-from transferqueue.client.away_reads import Read, Tries, released, rows_of, split
+from transferqueue.client.away_reads import Read, released, rows_of, split
 from transferqueue.client.away_streams import AwayStreamCalls
 from transferqueue.client.core import Indexes, as_indexes, by_partition, check_batch_meta, check_names
 from transferqueue.client.routed_calls import rows_only
+from transferqueue.client.tries import Tries
 from transferqueue.metadata import BatchMeta
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.located import Group, Located

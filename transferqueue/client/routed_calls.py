@@ -28,6 +28,7 @@ from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.eviction import copies_nbytes
 from transferqueue.nodes.link import WAIT_SLICE_S, NodeLink
 from transferqueue.nodes.names import is_hidden
+from transferqueue.nodes.shared_looks import Turn
 from transferqueue.session_stats import Stats
 from transferqueue.waiting import Steps, away, blocking, deadline, is_over
 
@@ -50,7 +51,15 @@ class RoutedCalls(NodeClient):
             return known
         return (yield from away(functools.partial(self.link.home_of, partition, create=create)))
 
-    def _at_home(self, partition: str, home: int, method: str, args: Mapping[str, Any], until_s: float) -> Steps[Any]:
+    def _at_home(
+        self,
+        partition: str,
+        home: int,
+        method: str,
+        args: Mapping[str, Any],
+        until_s: float,
+        turn: Turn | None = None,
+    ) -> Steps[Any]:
         """One call of the home's agent, elsewhere when that is not the home any more."""
         request_id = uuid.uuid4().bytes  # where it is made again, at whatever home, it is the same call
         moves = 0
@@ -59,7 +68,12 @@ class RoutedCalls(NodeClient):
             # Another node may have taken over, and nobody may be left who says that this one is lost.
             limit_s = min(until_s, time.monotonic() + _LOOK_S) if self.link.replicated else until_s
             call = functools.partial(
-                self.link.call, home, method, args, until_s=limit_s, request_id=request_id, attempt_s=_ATTEMPT_S
+                self.link.call,
+                *(home, method, args),
+                until_s=limit_s,
+                request_id=request_id,
+                attempt_s=_ATTEMPT_S,
+                turn=turn,
             )
             try:
                 return (yield from away(call))

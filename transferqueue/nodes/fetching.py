@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,12 +26,11 @@ from transferqueue.errors import DataLostError, StorageFullError, name_some
 from transferqueue.nodes.described import Described, Positions, Request, alike
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import PAYLOAD, ordinals_of
-from transferqueue.nodes.naming import rows_there
 from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.pull_block import PullBlock, PullPart
 from transferqueue.nodes.pull_lock import pull_lock
-from transferqueue.nodes.transport.protocol import PayloadRequest
+from transferqueue.nodes.shared_looks import Turn
+from transferqueue.nodes.wanted import Wanted, missing_of, requests_of
 from transferqueue.waiting import Sleep
 
 if TYPE_CHECKING:
@@ -55,21 +54,6 @@ class Sources(Protocol):
         """Their bytes, all of them."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Rows of a group that are not here, all with the same fields.
-
-    Attributes:
-        group: whose.
-        fields: names.
-        rows: int64, positions in the group; every name once.
-    """
-
-    group: Group
-    fields: list[str]
-    rows: Positions
-
-
 @dataclass
 class Fetched:
     """Rows that are here now.
@@ -77,16 +61,33 @@ class Fetched:
     Attributes:
         resolved: one for each group, leased, complete.
         pulled_nbytes: what came over the network for it.
+        came: some of them came since they were first looked for, whoever brought them.
     """
 
     resolved: list[Resolved] = field(default_factory=list)
     pulled_nbytes: int = 0
+    came: bool = False
 
     def release(self) -> None:
         """Drops the leases."""
         for resolved in self.resolved:
             resolved.release()
         self.resolved = []
+
+
+class _Read(NamedTuple):
+    """What one `fetch` is about."""
+
+    partition: str
+    home: int
+    indexes: Positions
+    until_s: float | None
+    turn: Turn | None
+
+    def is_on_its_way(self) -> None:
+        """Its rows are, whoever brings them."""
+        if self.turn is not None:
+            self.turn.let_next()
 
 
 class _HereError(Exception):
@@ -116,12 +117,19 @@ class Fetcher:
         self._lock_path = lock_path
 
     def fetch(
-        self, partition: str, home: int, indexes: Positions, groups: Sequence[Group], until_s: float | None
+        self,
+        partition: str,
+        home: int,
+        indexes: Positions,
+        groups: Sequence[Group],
+        until_s: float | None,
+        turn: Turn | None = None,
     ) -> Fetched:
         """The groups' rows, resolved in the own store.
 
         Args:
             partition, home, indexes: see `Located`; rows of a group are those of `indexes`.
+            turn: in which they were located, see `shared_looks`.
 
         Raises:
             GoneError: some are not where they were located: locate them anew.
@@ -129,6 +137,7 @@ class Fetcher:
                 answer until the deadline. StorageFullError: no room here for a copy.
         """
         fetched = Fetched()
+        read = _Read(partition, home, indexes, until_s, turn)
         try:
             before = self._payload.change()
             wanted = self._look(groups, fetched)
@@ -136,14 +145,15 @@ class Fetcher:
                 return fetched
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
             fetched.release()
-            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, before)):
+            fetched.came = True
+            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, before, read)):
                 for _ in range(_TRIES):
                     wanted = self._look(groups, fetched)
                     if not wanted:
                         return fetched
                     fetched.release()
                     for want in wanted:
-                        fetched.pulled_nbytes += self._pull_all(partition, home, indexes, want, until_s)
+                        fetched.pulled_nbytes += self._pull_all(read, want)
         except _HereError:
             return fetched
         except BaseException:
@@ -155,11 +165,12 @@ class Fetcher:
             partition_id=partition,
         )
 
-    def _waiter(self, groups: Sequence[Group], fetched: Fetched, before: Sleep) -> Callable[[float], None]:
+    def _waiter(self, groups: Sequence[Group], fetched: Fetched, before: Sleep, read: _Read) -> Callable[[float], None]:
         """Waits until whoever has the lock may be done. _HereError: everything is here, and nobody needs the lock."""
 
         def wait(longest_s: float) -> None:
             nonlocal before
+            read.is_on_its_way()
             self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
             before = self._payload.change()
             if not self._look(groups, fetched):
@@ -176,15 +187,15 @@ class Fetcher:
             resolved = self._payload.resolve(group.names, group.fields)
             fetched.resolved.append(resolved)
             if not resolved.complete:
-                wanted.extend(_missing(group, resolved))
+                wanted.extend(missing_of(group, resolved))
         return wanted
 
-    def _pull_all(self, partition: str, home: int, indexes: Positions, want: Wanted, until_s: float | None) -> int:
+    def _pull_all(self, read: _Read, want: Wanted) -> int:
         """What is wanted, and what comes with it unless it is here: behind it, so that what is wanted lies as ever."""
         group = want.group
         missing = np.flatnonzero(~self._payload.have(group.more_names))
         if not len(missing):
-            return self._pull(partition, home, indexes, want, until_s)
+            return self._pull(read, want)
         joined = replace(
             group,
             names=np.concatenate([group.names, group.more_names]),
@@ -192,12 +203,14 @@ class Fetcher:
         )
         more = Wanted(joined, want.fields, np.concatenate([want.rows, len(group.names) + missing]))
         try:
-            return self._pull(partition, home, np.concatenate([indexes, group.more_indexes]), more, until_s)
+            indexes = np.concatenate([read.indexes, group.more_indexes])
+            return self._pull(read._replace(indexes=indexes), more)
         except (DataLostError, GoneError, StorageFullError):
-            return self._pull(partition, home, indexes, want, until_s)  # nobody asked for the others
+            return self._pull(read, want)  # nobody asked for the others
 
-    def _pull(self, partition: str, home: int, indexes: Positions, want: Wanted, until_s: float | None) -> int:
-        requests = _requests(partition, home, indexes, want)
+    def _pull(self, read: _Read, want: Wanted) -> int:
+        partition, _, indexes, until_s, _ = read
+        requests = requests_of(read.partition, read.home, read.indexes, want)
         for request in requests:
             if request.ordinal == self._payload.ordinal:
                 raise GoneError(
@@ -227,6 +240,7 @@ class Fetcher:
                     )
                     for request, _ in some
                 ]
+                read.is_on_its_way()
                 _in_parallel(calls)
                 self._payload.publish_copies(names[ordered], reservation, block.end(), block.payload_nbytes)
             except BaseException:
@@ -254,42 +268,6 @@ def _naming_rows(partition: str, indexes: Positions, ask: Callable[..., T], requ
             partition_id=partition,
             node=error.node,
         ) from error
-
-
-def _missing(group: Group, resolved: Resolved) -> list[Wanted]:
-    """What a resolution of the group did not find, fields with the same rows together."""
-    by_rows: dict[bytes, Wanted] = {}
-    seen: dict[int, Positions] = {}
-    for number, name in enumerate(resolved.fields):
-        shared = resolved.piece_list_id(number)
-        rows = seen.get(shared)
-        if rows is None:
-            lacking = np.flatnonzero(~rows_there(resolved, number))
-            # A row that is asked for twice (a pad) is pulled once.
-            _, once = np.unique(group.names[lacking], return_index=True)
-            rows = seen[shared] = lacking[np.sort(once)]
-        if len(rows):
-            by_rows.setdefault(rows.tobytes(), Wanted(group, [], rows)).fields.append(name)
-    return list(by_rows.values())
-
-
-def _requests(partition: str, home: int, indexes: Positions, want: Wanted) -> list[Request]:
-    """Who is asked for which rows: nodes that keep payload under names, and the home for what lies there as such."""
-    group, rows = want.group, want.rows
-    names = group.names[rows]
-    at_home = group.home_blocks[rows] >= 0 if len(group.home_blocks) else np.zeros(len(rows), dtype=np.bool_)
-    fields = tuple(want.fields)
-    ordinals = np.where(at_home, -1, ordinals_of(names))
-    requests = []
-    for ordinal in np.unique(ordinals).tolist():
-        positions = np.flatnonzero(ordinals == ordinal)
-        if ordinal < 0:
-            chosen = rows[positions]
-            what = PayloadRequest(partition, indexes[chosen], fields, group.home_blocks[chosen])
-        else:
-            what = PayloadRequest(PAYLOAD, names[positions], fields)
-        requests.append(Request(home if ordinal < 0 else ordinal, what, positions))
-    return requests
 
 
 def _in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:

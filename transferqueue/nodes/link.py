@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
-from transferqueue.nodes.connection import AttemptError
+from transferqueue.nodes.connection import UNAVAILABLE, AttemptError
+from transferqueue.nodes.envelopes import read_answer
 from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.shared_looks import Turn
 
 # Of a call that waits at a partition's home, the longest at once. A call that is cancelled meanwhile goes on so long,
 # and so does the home's agent when it is told to end.
 WAIT_SLICE_S = 1.0
 _MOST_HOMES = 100_000
 LOCATE = "rows.locate"
-Look = Callable[[NodePlace, str, Mapping[str, Any], float], Any]
+Look = Callable[[NodePlace, str, Mapping[str, Any], float], bytes]
+"""(node, method, arguments, deadline) -> the answer as it came, see `envelopes.read_answer`."""
 
 
 class Nodes(Protocol):
@@ -143,8 +147,9 @@ class NodeLink:
         until_s: float | None,
         request_id: bytes | None = None,
         attempt_s: float = 5.0,
+        turn: Turn | None = None,
     ) -> Any:
-        """One call of a node's agent; see `RpcClient.call`.
+        """One call of a node's agent; see `RpcClient.call`. `turn`: of a look that may be another process's, too.
 
         Raises:
             DataLostError: the node is lost.
@@ -152,7 +157,12 @@ class NodeLink:
         if method == LOCATE and self.look is not None:
             # Each process of a node makes this call for each batch.
             with contextlib.suppress(AttemptError):
-                return self.look(self.last_place(ordinal, until_s), method, args, self.until(until_s))
+                limit_s = self.until(until_s)
+                look = partial(self.look, self.last_place(ordinal, until_s), method, args, limit_s)
+                over, value = read_answer(look() if turn is None else turn.ask(ordinal, args, limit_s, look))
+                if not over:
+                    raise AttemptError(UNAVAILABLE, "it is being worked on")
+                return value
         return self.nodes.call(ordinal, method, args, until_s=until_s, request_id=request_id, attempt_s=attempt_s)
 
     def known_home(self, partition: str) -> int | None:

@@ -1,0 +1,68 @@
+"""Rows that a read needs and that are not here: which they are, and who is asked for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transferqueue.nodes.described import Positions, Request
+from transferqueue.nodes.located import Group
+from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.naming import rows_there
+from transferqueue.nodes.transport.protocol import PayloadRequest
+
+if TYPE_CHECKING:
+    from transferqueue._native import Resolved
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of a group that are not here, all with the same fields.
+
+    Attributes:
+        group: whose.
+        fields: names.
+        rows: int64, positions in the group; every name once.
+    """
+
+    group: Group
+    fields: list[str]
+    rows: Positions
+
+
+def missing_of(group: Group, resolved: Resolved) -> list[Wanted]:
+    """What a resolution of the group did not find, fields with the same rows together."""
+    by_rows: dict[bytes, Wanted] = {}
+    seen: dict[int, Positions] = {}
+    for number, name in enumerate(resolved.fields):
+        shared = resolved.piece_list_id(number)
+        rows = seen.get(shared)
+        if rows is None:
+            lacking = np.flatnonzero(~rows_there(resolved, number))
+            # A row that is asked for twice (a pad) is pulled once.
+            _, once = np.unique(group.names[lacking], return_index=True)
+            rows = seen[shared] = lacking[np.sort(once)]
+        if len(rows):
+            by_rows.setdefault(rows.tobytes(), Wanted(group, [], rows)).fields.append(name)
+    return list(by_rows.values())
+
+
+def requests_of(partition: str, home: int, indexes: Positions, want: Wanted) -> list[Request]:
+    """Who is asked for which rows: nodes that keep payload under names, and the home for what lies there as such."""
+    group, rows = want.group, want.rows
+    names = group.names[rows]
+    at_home = group.home_blocks[rows] >= 0 if len(group.home_blocks) else np.zeros(len(rows), dtype=np.bool_)
+    fields = tuple(want.fields)
+    ordinals = np.where(at_home, -1, ordinals_of(names))
+    requests = []
+    for ordinal in np.unique(ordinals).tolist():
+        positions = np.flatnonzero(ordinals == ordinal)
+        if ordinal < 0:
+            chosen = rows[positions]
+            what = PayloadRequest(partition, indexes[chosen], fields, group.home_blocks[chosen])
+        else:
+            what = PayloadRequest(PAYLOAD, names[positions], fields)
+        requests.append(Request(home if ordinal < 0 else ordinal, what, positions))
+    return requests
