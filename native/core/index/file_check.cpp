@@ -145,7 +145,7 @@ void check_trees(MDB_txn* txn, const std::string& directory) {
   const std::uint64_t n_pages = meta.last_page + 1;
   if (n_pages < meta_pages || n_pages > file.nbytes() / page_nbytes) damaged("its last page lies outside of its file");
   const ReadMapping mapping(file, n_pages * page_nbytes);
-  TreeWalk walk(mapping.data(), page_nbytes, n_pages);
+  TreeWalk walk(mapping.data(), page_nbytes, n_pages, meta.transaction);
   walk.tree(meta.trees[0], TreeWalk::What::free);
   walk.tree(meta.trees[1], TreeWalk::What::databases);
   walk.check_free_pages();

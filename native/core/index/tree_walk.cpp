@@ -19,8 +19,8 @@ void damaged(const std::string& what) {
   throw Error(ErrorCode::corrupt, "the index is damaged (" + what + "); end this session and start a new one");
 }
 
-TreeWalk::TreeWalk(const std::byte* base, std::uint64_t page_nbytes, std::uint64_t n_pages)
-    : base_(base), page_nbytes_(page_nbytes), n_pages_(n_pages), seen_(n_pages, false) {
+TreeWalk::TreeWalk(const std::byte* base, std::uint64_t page_nbytes, std::uint64_t n_pages, std::uint64_t transaction)
+    : base_(base), page_nbytes_(page_nbytes), n_pages_(n_pages), transaction_(transaction), seen_(n_pages, false) {
   seen_[0] = seen_[1] = true;
 }
 
@@ -99,9 +99,11 @@ void TreeWalk::page(std::uint64_t number, unsigned levels, What what) {
   if (next != page_nbytes_) damaged("nodes beyond the end of their page");
 }
 
-void TreeWalk::check_key(std::string_view key, std::string_view before, What what) {
+void TreeWalk::check_key(std::string_view key, std::string_view before, What what) const {
   if (what == What::free) {
     if (key.size() != sizeof(std::uint64_t)) damaged("an entry of the free list without a number");
+    // By transactions. 0 would be read again and again: LMDB takes it for the place before the first entry.
+    if (number_of(key) == 0 || number_of(key) > transaction_) damaged("pages freed by a transaction that was not");
     if (!before.empty() && number_of(key) <= number_of(before)) damaged("a free list out of order");
     return;
   }

@@ -24,7 +24,8 @@ T read_as(const std::byte* at) {
 
 class TreeWalk {
  public:
-  TreeWalk(const std::byte* base, std::uint64_t page_nbytes, std::uint64_t n_pages);
+  // `transaction`: the one that wrote the snapshot.
+  TreeWalk(const std::byte* base, std::uint64_t page_nbytes, std::uint64_t n_pages, std::uint64_t transaction);
 
   // `databases`: the tree of the named databases, whose own trees are walked after it; `free`: that of the free list.
   enum class What { free, databases, records };
@@ -36,7 +37,7 @@ class TreeWalk {
   void claim(std::uint64_t number, std::uint64_t count);
   const std::byte* at(std::uint64_t number) const { return base_ + number * page_nbytes_; }
   void page(std::uint64_t number, unsigned levels, What what);
-  static void check_key(std::string_view key, std::string_view before, What what);
+  void check_key(std::string_view key, std::string_view before, What what) const;
   // Returns how many bytes the data takes in the page.
   std::size_t leaf_data(const lmdb_file::NodeHeader& node, const std::byte* data, std::size_t left, What what);
   const std::byte* overflow_data(std::uint64_t number, std::uint64_t nbytes);
@@ -45,6 +46,7 @@ class TreeWalk {
   const std::byte* base_;
   const std::uint64_t page_nbytes_;
   const std::uint64_t n_pages_;
+  const std::uint64_t transaction_;
   std::vector<bool> seen_;
   std::vector<std::uint64_t> free_;
   std::vector<lmdb_file::Tree> databases_;

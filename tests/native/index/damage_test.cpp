@@ -1,15 +1,11 @@
 // Records that never were, written behind the index's back: each ends in Error(corrupt), and none in a loop over rows that
 // nobody has, memory that no record needs or a byte outside of the file. The fuzz targets find such; these are the ones found.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <functional>
 
 #include "core/index/bitmap.hpp"
 #include "core/index/claims.hpp"
 #include "core/index/env.hpp"
 #include "core/index/limit_rules.hpp"
-#include "core/index/lmdb_file.hpp"
 #include "core/index/names.hpp"
 #include "core/index/records.hpp"
 #include "core/index/tag_map.hpp"
@@ -230,53 +226,4 @@ TEST_CASE("a slot that the session never had") {
   CHECK(error_of([&] {
           for (int i = 0; i < 100; ++i) session.reopened->reserve(64, owner);
         }).code == ErrorCode::corrupt);
-}
-
-namespace {
-
-// Writes at a place of one of the index's files, and opens it.
-tq::Error opened_with(const std::string& file, std::uint64_t at, std::uint64_t value, std::size_t nbytes) {
-  Session session;
-  put(*session.index, "p", by_key({"a", "b"}), {"x"});
-  session.index.reset();
-  const std::string path = session.directory.path() + "/" + file;
-  const int fd = ::open(path.c_str(), O_RDWR);
-  REQUIRE(fd >= 0);
-  REQUIRE(::pwrite(fd, &value, nbytes, static_cast<off_t>(at)) == static_cast<ssize_t>(nbytes));
-  ::close(fd);
-  return error_of([&] { Index(session.directory.path(), session.gate, session.judge); });
-}
-
-}  // namespace
-
-TEST_CASE("LMDB is not asked to follow what is no page") {
-  using namespace tq::index::lmdb_file;
-  // By which LMDB divides, and which it reads before it has looked at anything.
-  CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, trees), 0, 4).code == ErrorCode::corrupt);
-  CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, version), 7, 4).code == ErrorCode::layout_mismatch);
-  CHECK(opened_with("data.mdb", sizeof(PageHeader) + offsetof(Meta, last_page), std::uint64_t{1} << 50, 8).code == ErrorCode::corrupt);
-  CHECK(opened_with("lock.mdb", n_readers_offset, 0x7fffffff, 4).code == ErrorCode::corrupt);
-#if defined(__GLIBC__)
-  CHECK(opened_with("lock.mdb", writer_mutex_offset + offsetof(pthread_mutex_t, __data.__kind), 0, 4).code == ErrorCode::corrupt);
-#endif
-  // The root of every page after the two first: some are in use, and those are found.
-  int found = 0;
-  for (std::uint64_t page = 2; page < 12; ++page) {
-    for (const std::size_t field : {offsetof(PageHeader, number), offsetof(PageHeader, flags), offsetof(PageHeader, lower), offsetof(PageHeader, upper)}) {
-      Session session;
-      put(*session.index, "p", by_key({"a", "b"}), {"x"});
-      session.index.reset();
-      const int fd = ::open((session.directory.path() + "/data.mdb").c_str(), O_RDWR);
-      const std::uint16_t value = 0xfff1;
-      REQUIRE(::pwrite(fd, &value, sizeof value, static_cast<off_t>(page * 4096 + field)) == 2);
-      ::close(fd);
-      try {
-        const Index index(session.directory.path(), session.gate, session.judge);
-      } catch (const tq::Error& error) {
-        CHECK(error.code == ErrorCode::corrupt);
-        ++found;
-      }
-    }
-  }
-  CHECK(found >= 12);
 }
