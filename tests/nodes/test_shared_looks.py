@@ -46,7 +46,7 @@ class Home:
         self._seconds = seconds
         self._guard = threading.Lock()
 
-    def look(self) -> bytes:
+    def look(self, describe: bool) -> bytes:
         with self._guard:
             self.asked.append(time.monotonic_ns())
             number = len(self.asked) - 1
@@ -138,7 +138,7 @@ def test_nobody_waits_for_long_for_a_process_that_stands_still(looks: SharedLook
     home = Home(seconds=0.0)
     held: list[tuple[int, int]] = []
 
-    def stop() -> bytes:
+    def stop(describe: bool) -> bytes:
         held.append((turn._fd, turn._first))
         return b""
 

@@ -31,7 +31,7 @@ from transferqueue.nodes.link import LOCATE, WAIT_SLICE_S
 from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import groups_of, has_stubs
-from transferqueue.nodes.shared_looks import SharedLooks, Turn
+from transferqueue.nodes.shared_looks import DESCRIBE, SharedLooks, Turn
 from transferqueue.waiting import Steps, away, deadline, is_over
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ class AwayReadCalls(AwayWriteCalls):
                 left_s = WAIT_SLICE_S if how.until_s is None else max(0.0, how.until_s - time.monotonic())
                 slice_s = min(left_s, WAIT_SLICE_S)
             args = {"partition": partition, **asked, "timeout": slice_s, "reader": self.link.ordinal}
+            args[DESCRIBE] = self._fetcher.brings
             try:
                 located: Located | None = yield from self._at_home(
                     partition, home, LOCATE, args, self.link.until(how.until_s), turn

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,21 +15,22 @@ from transferqueue.client.keyed import KeyedRead
 from transferqueue.client.limits import NothingPut
 from transferqueue.client.node_client import NodeClient
 from transferqueue.codec import STORED
-from transferqueue.errors import TransferQueueError
+from transferqueue.errors import SchemaMismatchError, TransferQueueError
 from transferqueue.node_service.home_calls import HomeCalls, names_of, until_of
 from transferqueue.nodes.companions import add_companions
 from transferqueue.nodes.link import NodeLink
-from transferqueue.nodes.located import Located
+from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import Names
 from transferqueue.nodes.naming import BlockNames, groups_of, nodes_of
 from transferqueue.nodes.published import Published
 from transferqueue.nodes.rpc_server import Call
 from transferqueue.nodes.stubs import StubPlan
+from transferqueue.nodes.transport.payload_streams import describe
 from transferqueue.tag_maps import TagDecoder
 from transferqueue.waiting import deadline, is_over, run_steps, version_of, wait_until
 
 if TYPE_CHECKING:
-    from transferqueue._native import PublishResult, RequestRecord, Store
+    from transferqueue._native import PublishResult, RequestRecord, Resolved, Store
     from transferqueue.node_service.replication import Replication
 
 
@@ -118,6 +120,8 @@ class HomeRowCalls(HomeCalls):
         assert resolved is not None  # narrowing: it raised
         try:
             groups = groups_of(resolved, names, self._name_block)
+            if args.get("describe"):
+                _describe(resolved, groups)
             add_companions(store, partition, resolved, groups, self._name_block)
         finally:
             resolved.release()
@@ -162,6 +166,16 @@ class HomeRowCalls(HomeCalls):
             return None if version == seen and not is_over(until_s) else version
 
         return run_steps(self._store, wait_until(self._store, partition, until_s, look, _Unchanged))
+
+
+def _describe(resolved: Resolved, groups: Sequence[Group]) -> None:
+    """What the reader would ask next, of rows that lie here as such."""
+    position = {name: number for number, name in enumerate(resolved.fields)}
+    for group in groups:
+        if len(group.home_blocks) and int(group.home_blocks.min()) >= 0:
+            # Rows that cannot be sent may be there already; if they are not, the pull says what is wrong with them.
+            with contextlib.suppress(SchemaMismatchError):
+                group.described = describe(resolved, [position[name] for name in group.fields])
 
 
 class _Unchanged(TransferQueueError):

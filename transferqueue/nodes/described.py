@@ -105,6 +105,9 @@ def _classes(
             raise CorruptSegmentError(f"another node describes no field {name!r}")
         check(description[name], name, rows)
         columns.append(description[name].which)
+    if rows and all(len(description[name].types) == 1 for name in fields):
+        only = tuple(description[name].types[0] for name in fields)
+        return np.full(rows, types.setdefault(only, len(types)), dtype=np.int64)
     combined = np.stack(columns, axis=1)
     distinct, which = np.unique(combined, axis=0, return_inverse=True)
     numbers = []

@@ -30,7 +30,7 @@ from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.pull_block import PullBlock, PullPart
 from transferqueue.nodes.pull_lock import pull_lock
 from transferqueue.nodes.shared_looks import Turn
-from transferqueue.nodes.wanted import Wanted, missing_of, requests_of
+from transferqueue.nodes.wanted import Wanted, described_with, missing_of, requests_of
 from transferqueue.waiting import Sleep
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ class Fetcher:
         sources: how other nodes are asked.
         reserve: (nbytes, deadline) -> room in the own store.
         lock_path: the file of `pull_lock`.
+
+    Attributes:
+        brings: the last rows were not here yet, so that the next ones may have to be pulled, too.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Fetcher:
         self._sources = sources
         self._reserve = reserve
         self._lock_path = lock_path
+        self.brings = True
 
     def fetch(
         self,
@@ -141,6 +145,8 @@ class Fetcher:
         try:
             before = self._payload.change()
             wanted = self._look(groups, fetched)
+            if turn is None or not turn.shared:
+                self.brings = bool(wanted)
             if not wanted:
                 return fetched
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
@@ -200,6 +206,7 @@ class Fetcher:
             group,
             names=np.concatenate([group.names, group.more_names]),
             home_blocks=np.concatenate([group.home_blocks, group.more_blocks]),
+            described=[],
         )
         more = Wanted(joined, want.fields, np.concatenate([want.rows, len(group.names) + missing]))
         try:
@@ -220,8 +227,10 @@ class Fetcher:
                 )
         names = want.group.names[want.rows]
         name = partial(_naming_rows, partition, indexes[want.rows])
-        answers = _in_parallel([partial(name, self._sources.describe, request, until_s) for request in requests])
-        requests, described = [request for request, _ in answers], [found for _, found in answers]
+        described = described_with(requests, want)
+        if described is None:
+            answers = _in_parallel([partial(name, self._sources.describe, request, until_s) for request in requests])
+            requests, described = [request for request, _ in answers], [found for _, found in answers]
         total = 0
         for some, fields in alike(requests, described, want.fields):
             positions = np.concatenate([request.positions for request, _ in some])

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from transferqueue.nodes.connection import UNAVAILABLE, AttemptError
 from transferqueue.nodes.envelopes import read_answer
 from transferqueue.nodes.place import NodePlace
-from transferqueue.nodes.shared_looks import Turn
+from transferqueue.nodes.shared_looks import DESCRIBE, Turn
 
 # Of a call that waits at a partition's home, the longest at once. A call that is cancelled meanwhile goes on so long,
 # and so does the home's agent when it is told to end.
@@ -158,8 +158,8 @@ class NodeLink:
             # Each process of a node makes this call for each batch.
             with contextlib.suppress(AttemptError):
                 limit_s = self.until(until_s)
-                look = partial(self.look, self.last_place(ordinal, until_s), method, args, limit_s)
-                over, value = read_answer(look() if turn is None else turn.ask(ordinal, args, limit_s, look))
+                look = partial(self._look_by, self.look, self.last_place(ordinal, until_s), args, limit_s)
+                over, value = read_answer(look(True) if turn is None else turn.ask(ordinal, args, limit_s, look))
                 if not over:
                     raise AttemptError(UNAVAILABLE, "it is being worked on")
                 return value
@@ -202,6 +202,10 @@ class NodeLink:
     def close(self) -> None:
         """Closes the connections; what is called after that makes new ones."""
         self.nodes.close()
+
+    def _look_by(self, look: Look, place: NodePlace, args: Mapping[str, Any], until_s: float, describe: bool) -> bytes:
+        asked = args if describe or DESCRIBE not in args else {**args, DESCRIBE: False}
+        return look(place, LOCATE, asked, until_s)
 
     def _learn(self, partition: str, home: int) -> None:
         if len(self._homes) >= _MOST_HOMES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ class Group:
             else -1. Empty: none does.
         more_names, more_indexes, more_blocks: int64 each, names, indexes and, if any lie at the home, blocks of rows
             that were not asked for and may come with those that were: see `companions`.
+        described: of rows that all lie at the home as such, what `payload.describe` would answer of them, if it was
+            asked for.
     """
 
     fields: list[str]
@@ -35,6 +38,7 @@ class Group:
     more_names: Names = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     more_indexes: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     more_blocks: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    described: list[Any] = field(default_factory=list)
 
 
 @carried

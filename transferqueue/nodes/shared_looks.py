@@ -51,6 +51,8 @@ _PATIENCE_S = 0.5
 _SLICE_S = 0.05
 # Of one process, so that those of asyncio do not take all its threads, of which whoever they wait for needs one.
 _MOST_WAITING = 16
+DESCRIBE = "describe"
+"""The argument of a look that asks for a description of the rows: see `Group.described`."""
 # Futex words go by any name, whether or not there is a partition of it.
 _NEXT = HIDDEN + "next look "
 _pack = msgspec.msgpack.Encoder(enc_hook=lambda value: value.tobytes() if isinstance(value, np.ndarray) else str(value))
@@ -78,7 +80,11 @@ class SharedLooks:
 
 
 class Turn:
-    """Of one call, used by one thread at a time. May be used again once it is over."""
+    """Of one call, used by one thread at a time. May be used again once it is over.
+
+    Attributes:
+        shared: the last answer was another's, or is to be that of others.
+    """
 
     def __init__(self, looks: SharedLooks) -> None:
         self._looks = looks
@@ -87,18 +93,27 @@ class Turn:
         self._first = 0
         self._word = ""
         self._queued = False
+        self.shared = False
 
-    def ask(self, ordinal: int, args: Mapping[str, Any], until_s: float, look: Callable[[], bytes]) -> bytes:
-        """What `look`, called here or in another process with the same arguments, gave after this call began."""
+    def ask(self, ordinal: int, args: Mapping[str, Any], until_s: float, look: Callable[[bool], bytes]) -> bytes:
+        """What `look`, called here or in another process with the same arguments, gave after this call began.
+
+        Args:
+            look: is told whether the rows are to be described with the answer, which they are for one who asks alone:
+                who waits for another's pull does not pull.
+        """
         self.over()
+        self.shared = False
         if len(self._looks.waiting) >= _MOST_WAITING:
-            return look()
+            return look(False)
         began_ns = time.monotonic_ns()
-        key = hashlib.blake2b(_pack.encode([ordinal, args]), digest_size=16).digest()
+        asked = [ordinal, {name: value for name, value in args.items() if name != DESCRIBE}]
+        key = hashlib.blake2b(_pack.encode(asked), digest_size=16).digest()
         self._first = int.from_bytes(key[:8], "little") >> 2 & ~1
         self._word = _NEXT + key.hex()
         self._fd = open_locks(self._looks.path)
         if not try_lock(self._fd, self._first, 1):
+            self.shared = True
             self._looks.waiting.add(id(self))
             try:
                 found = self._awaited(key, began_ns, until_s)
@@ -106,10 +121,10 @@ class Turn:
                 self._looks.waiting.discard(id(self))
             if found is not None:
                 self._end()
-                return found or look()  # empty: it is too long for its place, and all ask at once
+                return found or look(False)  # empty: it is too long for its place, and all ask at once
             self._queued = True
         told_ns = time.monotonic_ns()
-        answer = look()
+        answer = look(not self._queued)
         if self._queued:  # else nobody waits for this one
             with contextlib.suppress(OSError):  # no room in the file: who waits asks by itself
                 _write(self._fd, key, told_ns, answer)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transferqueue.nodes.described import Positions, Request
+from transferqueue.nodes.described import Described, Positions, Request
 from transferqueue.nodes.located import Group
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import rows_there
 from transferqueue.nodes.transport.protocol import PayloadRequest
+from transferqueue.nodes.transport.received import read_description
 
 if TYPE_CHECKING:
     from transferqueue._native import Resolved
@@ -66,3 +68,18 @@ def requests_of(partition: str, home: int, indexes: Positions, want: Wanted) -> 
             what = PayloadRequest(PAYLOAD, names[positions], fields)
         requests.append(Request(home if ordinal < 0 else ordinal, what, positions))
     return requests
+
+
+def described_with(requests: Sequence[Request], want: Wanted) -> list[Described] | None:
+    """What the home said of the rows when it located them, if it did and all of them are wanted: then they are asked
+    for by the blocks that it spoke of, and what those hold does not change.
+
+    Raises:
+        CorruptSegmentError: it contradicts itself or is about something else.
+    """
+    group = want.group
+    if not group.described or len(requests) != 1 or len(want.rows) != len(group.names):
+        return None
+    what = requests[0].what
+    parts = {part[0]: part for part in group.described if type(part) is list and part and type(part[0]) is str}
+    return [read_description([parts.get(name) for name in what.fields], what).fields]

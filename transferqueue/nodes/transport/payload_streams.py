@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class PayloadStreams:
         request = PayloadRequest.of_parts(call.args.get("request"))
         resolved = resolve(self._store, request)
         try:
-            return [[name, *_described(resolved, number)] for number, name in enumerate(request.fields)]
+            return describe(resolved, range(len(request.fields)))
         finally:
             resolved.release()
 
@@ -144,6 +144,15 @@ def _check_blocks(resolved: Resolved, request: PayloadRequest) -> None:
                 rows=tuple(request.rows[moved[:8]].tolist()),
                 partition_id=request.partition,
             )
+
+
+def describe(resolved: Resolved, numbers: Iterable[int]) -> list[Any]:
+    """What `read_description` reads, of these fields of all the resolved rows, which are complete.
+
+    Raises:
+        SchemaMismatchError: a field whose rows cannot be sent apart.
+    """
+    return [[resolved.fields[number], *_described(resolved, number)] for number in numbers]
 
 
 def _described(resolved: Resolved, number: int) -> tuple[list[list[Any]], Int64s | int, Int64s | int]:
