@@ -139,7 +139,7 @@ class OneProcess:
             for node in self.at
         ]
 
-    def home_of(self, partition: str, create_at: int | None) -> int | None:
+    def home_of(self, partition: str, create_at: int | None, *, until_s: float | None = None) -> int | None:
         with self._guard:
             if partition not in self._homes and create_at is not None:
                 self._homes[partition] = create_at if self.all_homes is None else self.all_homes

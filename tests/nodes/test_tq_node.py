@@ -139,8 +139,13 @@ def test_a_killed_agent_comes_back_with_its_rows(nursery: Nursery, nodes: Nodes)
 
 def test_a_killed_head_comes_back_and_is_told_of_all(nursery: Nursery, nodes: Nodes) -> None:
     nursery.start(workers.makes_rows, nodes.part(1), "at-one", 1).receive()
+    worker = nursery.start(workers.puts_and_gets, nodes.part(1), "q")
+    assert worker.receive() == 1
     nodes.processes[0].kill()
+    worker.pipe.send(2)
+    assert worker.receive() == 2, "the home is known"
     nodes.restart(0)
+    worker.pipe.send(None)
     wait_for(lambda: len(seen_from(nodes.part(1))) == 2, what="that all nodes have joined again")
     assert [(node.ordinal, node.alive) for node in seen_from(nodes.part(0))] == [(0, True), (1, True)]
     # A node that is new gets a number that nobody had.

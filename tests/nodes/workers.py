@@ -63,3 +63,19 @@ def looks_at_nodes(pipe: Connection, part: str, network: str) -> None:
         except tq.TransferQueueError as error:
             pipe.send(type(error).__name__)
     tq.close()
+
+
+def puts_and_gets(pipe: Connection, part: str, partition: str) -> None:
+    """Puts 1, and then what it is told, as the value of a key, and tells what it gets for it; until None."""
+    import torch
+    from tensordict import TensorDict
+
+    import transferqueue as tq
+
+    client = tq.attach(part).client
+    value = 1
+    while value is not None:
+        client.kv_batch_put(["key"], partition, TensorDict({"x": torch.tensor([value])}, [1]))
+        pipe.send(int(client.kv_batch_get(["key"], partition)["x"][0]))
+        value = pipe.recv()
+    tq.close()

@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from transferqueue.cluster_config import port_range
 from transferqueue.config import Config, build_config
 from transferqueue.errors import ClosedError, NodeUnreachableError, SessionNotFoundError, TransferQueueError
 from transferqueue.logs import get_logger
+from transferqueue.node_service.agent_server import AgentServer
 from transferqueue.node_service.agent_spec import AgentSpec, tls_files
 from transferqueue.node_service.members import MemberClient, Members
-from transferqueue.node_service.node_session import NodeSession, open_node_session
+from transferqueue.node_service.node_session import NodeSession, last_port, open_node_session
 from transferqueue.node_service.warm_room import WarmRoom
 from transferqueue.node_service.work import NodeWork, make_work
 from transferqueue.nodes.cluster_file import write_cluster_file
 from transferqueue.nodes.place import NodePlace
-from transferqueue.nodes.rpc_server import Handler, RpcServer
-from transferqueue.nodes.transport.payload_server import PayloadServer
+from transferqueue.nodes.rpc_server import Handler
+from transferqueue.nodes.tls import TlsFiles
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import Attachment
 from transferqueue.storage.janitor import ensure_janitor
@@ -68,8 +68,7 @@ class Agent:
         self._own_handlers = dict(own_handlers or {})
         self._node: NodeSession | None = None
         self._work: NodeWork | None = None
-        self._server: RpcServer | None = None
-        self._payload: PayloadServer | None = None
+        self._server: AgentServer | None = None
         self._service: StorageService | None = None
         self._warm_room: WarmRoom | None = None
         self._asked_to_end = threading.Event()
@@ -97,11 +96,21 @@ class Agent:
             OSError: no port of ``cluster.port`` is free. StorageFullError: too little room on this machine.
             NodeUnreachableError: the directory does not answer.
         """
-        node = self._node = open_node_session(self._spec, self._reserve)
+        try:
+            if self._members is not None:
+                # Before the node has a number: who is left of an earlier head's session says which ones were used.
+                config, port = build_config(self._spec.given), last_port(self._spec)
+                self._server = self._bound(config, tls_files(config.cluster), port)
+                if not port:
+                    self._members.wait_told(self._spec.node_id)
+            node = self._node = open_node_session(self._spec, self._reserve)
+        except BaseException:
+            self._end()
+            raise
         try:
             work = self._work = self._make_work(node.attachment, node.config)
-            server = self._server = self._serve(node, work)
-            self._serve_payload(node, work, server)
+            server = self._server = self._server or self._bound(node.config, node.file.tls, node.file.port)
+            server.serve({**work.handlers(), "node.end": self._on_end}, work.streams())
             at = self._member.follow()
             file = replace(node.file, port=server.port, directory_host=at[0], directory_port=at[1])
             self._place = NodePlace(
@@ -137,47 +146,16 @@ class Agent:
             return self._members.reserve()
         return self._member.reserve(self._spec.node_id)
 
-    def _serve(self, node: NodeSession, work: NodeWork) -> RpcServer:
+    def _bound(self, config: Config, tls: TlsFiles | None, last_port: int) -> AgentServer:
         directory = {} if self._members is None else self._members.handlers()
-        handlers = {**directory, **work.handlers(), **self._own_handlers, "node.end": self._on_end}
-        ports = list(port_range(node.config.cluster.port))
-        if node.file.port and (node.file.port in ports or ports == [0]):
-            ports.insert(0, node.file.port)  # where others look for it
-        last: OSError | None = None
-        for port in ports:
-            try:
-                return RpcServer(
-                    self._spec.host,
-                    port,
-                    token=self._spec.token,
-                    tls=node.file.tls,
-                    handlers=handlers,
-                    streams=work.streams(),
-                )
-            except OSError as error:
-                last = error
-        raise OSError(
-            f"no port of cluster.port={node.config.cluster.port} can be served at {self._spec.host}: {last}"
-        ) from last
-
-    def _serve_payload(self, node: NodeSession, work: NodeWork, server: RpcServer) -> None:
-        """Plain TCP for rows. Where there is none, or no port left, others are told nothing, and use Flight."""
-        streams = work.streams()
-        if streams is None or node.file.options.transport != "sockets" or node.file.tls is not None:
-            return
-        ports = [port for port in port_range(node.config.cluster.port) if port == 0 or port > server.port]
-        try:
-            self._payload = PayloadServer(
-                self._spec.host, ports, token=self._spec.token, streams=streams, answer=server.answer
-            )
-        except OSError as error:
-            _log.warning(
-                "rows go to other nodes over Flight, at three times the processor time: cluster.port=%s has no second "
-                "port for them: %s",
-                *(node.config.cluster.port, error),
-            )
-            return
-        server.add_handlers(self._payload.handlers())
+        return AgentServer(
+            self._spec.host,
+            config.cluster,
+            token=self._spec.token,
+            tls=tls,
+            last_port=last_port,
+            handlers={**directory, **self._own_handlers},
+        )
 
     def _on_end(self, _: object) -> None:
         if self._members is not None:
@@ -224,6 +202,7 @@ class Agent:
         except NodeUnreachableError:
             self._follow_directory()  # it may have been started again elsewhere
             raise
+        self._remember_nodes()
         if not answer.known and not answer.ended:
             self._join()
             _log.info("node %d: the directory knows it again", self.place.ordinal)
@@ -238,7 +217,8 @@ class Agent:
         self._place = replace(self.place, incarnation=incarnation)
         self._member.beat(self.place.ordinal, self._facts())  # what it has is known as soon as it is
         # From now on processes may attach: what they put here, others find.
-        self._node = replace(self._node, file=replace(self._node.file, incarnation=incarnation))
+        nodes = tuple(self._member.mirror.places.values())
+        self._node = replace(self._node, file=replace(self._node.file, incarnation=incarnation, nodes=nodes))
         write_cluster_file(self._node.attachment.paths, self._node.file)
 
     def _follow_directory(self) -> None:
@@ -248,6 +228,12 @@ class Agent:
         file = self._node.file
         if (host, port) != (file.directory_host, file.directory_port):
             self._node = replace(self._node, file=replace(file, directory_host=host, directory_port=port))
+            write_cluster_file(self._node.attachment.paths, self._node.file)
+
+    def _remember_nodes(self) -> None:
+        places = tuple(self._member.mirror.places.values())
+        if self._node is not None and places and places != self._node.file.nodes:
+            self._node = replace(self._node, file=replace(self._node.file, nodes=places))
             write_cluster_file(self._node.attachment.paths, self._node.file)
 
     def _facts(self) -> dict[str, Any]:
@@ -268,13 +254,12 @@ class Agent:
         return [name for name in self.attachment.store.partitions() if not name.startswith("\x01")]
 
     def _end(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
         if self._node is None:
             return
         node, self._node = self._node, None
-        if self._server is not None:
-            self._server.shutdown()
-        if self._payload is not None:
-            self._payload.close()
         if self._work is not None:
             self._work.stop()
         if self._service is not None:

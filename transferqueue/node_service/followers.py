@@ -127,6 +127,18 @@ class Followers:
         except (TransferQueueError, OSError) as error:
             _log.info("partition %r: node %d hears from the directory that it follows: %s", partition, node, error)
 
+    def is_followed(self, partition: str, log: PartitionLog) -> bool:
+        """Whether the standby says, now, that it has not taken this node's place."""
+        standby = log.standby
+        if standby is None:
+            return False
+        args = {"partition": partition, "home": self._link.ordinal, "epoch": log.epoch}
+        try:
+            return self._link.call(standby, "standby.follows", args, until_s=time.monotonic() + self.standby_s) is True
+        except (TransferQueueError, OSError) as error:
+            _log.info("partition %r: node %d does not say whether it follows: %s", partition, standby, error)
+            return False
+
     def _tell_all(self, partition: str, log: PartitionLog, node: int) -> None:
         """Everything, anew. Holds both locks."""
         first = log.end

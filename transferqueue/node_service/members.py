@@ -68,6 +68,12 @@ class Members:
         """Ordinals of the nodes that joined and are not lost."""
         return {place.ordinal for place in self._directory.places() if place.alive}
 
+    def wait_told(self, node_id: str) -> None:
+        """Returns when every node that lives has said what there is, or had the time to. For the node `node_id`, which
+        hosts the directory and has lost what it had itself."""
+        while self._clock() < self._settled_s and not self._directory.is_told(node_id):
+            time.sleep(_WAIT_S)
+
     def lose(self, ordinal: int) -> None:
         """Somebody who knows says that the node is dead."""
         with self._guard:
@@ -77,8 +83,11 @@ class Members:
     def reserve(self) -> int:
         """For whoever hosts the directory and is a node itself: an ordinal that no node had, as far as is known."""
         with self._guard:
-            self._highest = max(self._highest, self._directory.spent()) + 1
+            self._highest = max(self._highest, self._directory.spent(), *self._ordinals()) + 1
             return self._highest
+
+    def _ordinals(self) -> list[int]:
+        return [place.ordinal for place in self._directory.places()]
 
     def _reserve(self, call: Call) -> int:
         until_s = self._clock() + (_CALL_S if call.left_s is None else call.left_s)

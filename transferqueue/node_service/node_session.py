@@ -71,6 +71,12 @@ def open_node_session(spec: AgentSpec, reserve: Callable[[], int]) -> NodeSessio
         _log.warning("%s is taken on this machine; its number is skipped", node_session_name(spec.cluster, ordinal))
 
 
+def last_port(spec: AgentSpec) -> int:
+    """Where the agent of `spec`'s node served last; 0: nothing of it is left on this machine."""
+    own = [found for found in local_sessions(spec.cluster, node_id=spec.node_id) if found.file.token == spec.token]
+    return own[-1].file.port if own else 0
+
+
 def _adopt(spec: AgentSpec, found: LocalSession) -> NodeSession | None:
     """None: it ended meanwhile."""
     try:

@@ -26,7 +26,6 @@ from transferqueue.node_service.agent import Agent
 from transferqueue.node_service.agent_spec import AgentSpec, tls_files
 from transferqueue.node_service.members import Members
 from transferqueue.nodes.directory.service import DirectoryService
-from transferqueue.nodes.local_sessions import local_sessions
 from transferqueue.nodes.place import endpoint_text
 from transferqueue.nodes.rpc_client import RpcClient
 from transferqueue.storage.private_files import create_private, read_private
@@ -64,10 +63,13 @@ class NodeOptions:
 def run_head(session: str, options: NodeOptions) -> int:
     """Runs the first node of a session until SIGTERM or Ctrl-C, then ends the session on all nodes.
 
-    Killed and started again with the same arguments, it finds its rows, and the other nodes find it if
-    ``cluster.port`` names one port.
+    Killed and started again with the same arguments, it finds its rows, if they are still there, and the other nodes
+    find it if ``cluster.port`` names one port; they tell it what there is. Where the token is there already and no rows
+    are, it waits for them, `_SETTLE_S` at most, before it takes itself for the first.
     """
     with _signals() as asked_to_stop:
+        # Where the token is there already, nodes may be left of a head that had it.
+        again = os.path.exists(options.token_file)
         token = _token(options.token_file, make=True)
         given = Given.by(None, options.overrides)
         config = _configured(build_config(given.values))
@@ -79,7 +81,6 @@ def run_head(session: str, options: NodeOptions) -> int:
             given.values,
             given.of_creator(),
         )
-        again = any(found.file.token == token for found in local_sessions(session, node_id=spec.node_id))
         directory = DirectoryService(lost_after_s=config.cluster.lost_after_s, settle_s=_SETTLE_S, again=again)
         members = Members(directory, settle_s=_SETTLE_S if again else 0.0)
         shared = {key: value for key, value in given.values.items() if _is_plain(value)}

@@ -10,7 +10,8 @@ call that comes, or with its next look, and gives what it followed its name.
 
 *One home.* A home of an earlier epoch (it was stopped, or cut off) cannot change anything that it would answer for: its
 standby refuses. It cannot read either what is not true any more: it was heard by the directory less than `_SAFE` of the
-time ago after which it would count as lost, or it asks there before it answers, and after it looked.
+time ago after which it would count as lost, or it asks there before it answers, and after it looked; while the
+directory is away it asks its standby, without which nobody becomes home.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 from transferqueue.errors import DataLostError, NodeUnreachableError, TransferTimeoutError
 from transferqueue.logs import get_logger
 from transferqueue.node_service.followers import CALL_S, Directory, Followers
+from transferqueue.node_service.heard_directory import HeardDirectory
 from transferqueue.node_service.keeper import Keeper
 from transferqueue.node_service.replicated_store import PartitionLog, ReplicatedStore, not_home
 from transferqueue.node_service.standby import Standby
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 _log = get_logger("nodes")
 _SAFE = 0.75
 _LOAD_S = 120.0
+_ANSWER_S = 1.0
 
 
 class Replication:
@@ -67,7 +70,7 @@ class Replication:
     ) -> None:
         self._raw = store
         self._link = link
-        self._directory = directory
+        self._directory = HeardDirectory(directory)
         self.keeper = keeper
         self.standby = standby
         self._lost_after_s = lost_after_s
@@ -98,8 +101,17 @@ class Replication:
         log = self._logs.get(partition)
         if log is not None and not log.is_over and self._is_safe(log):
             return
-        generation = self._generation
-        role = self._directory.role_of(partition, until_s=time.monotonic() + CALL_S)
+        until_s = time.monotonic() + CALL_S
+        while True:
+            generation = self._generation
+            if log is not None and not log.is_over and self._is_home_without_directory(partition, log):
+                return
+            try:
+                role = self._directory.role_of(partition, min(until_s, time.monotonic() + _ANSWER_S))
+                break
+            except NodeUnreachableError:
+                if time.monotonic() >= until_s:
+                    raise
         self._take(partition, role).generation = generation
 
     def log_to_change(self, partition: str) -> PartitionLog:
@@ -159,10 +171,12 @@ class Replication:
     def is_settled(self, partition: str) -> bool:
         """Whether this node is the home, and the standby has all that any look so far has seen."""
         log = self._logs.get(partition)
-        if log is None or log.is_over or not self._is_safe(log):
+        if log is None or log.is_over:
             return False
         with log.commits:
-            return not log.unsent
+            if log.unsent:
+                return False
+        return self._is_safe(log) or self._is_home_without_directory(partition, log)
 
     def is_mine(self, partition: str) -> bool:
         """Whether this node is the home, as far as it knows."""
@@ -183,7 +197,7 @@ class Replication:
     def look(self) -> None:
         """One sign of life, and what came of it: taking over, giving up, finding a standby again."""
         began_s = time.monotonic()
-        touched = self._directory.touch(self._link.ordinal, self._seen, until_s=began_s + CALL_S)
+        touched = self._directory.touch(self._link.ordinal, self._seen, began_s + CALL_S)
         if not touched.alive:
             return  # the agent has to join again first
         if began_s > self._safe_until_s:
@@ -205,7 +219,9 @@ class Replication:
                 self.at_home(partition)
         for partition in [name for name in self._raw.partitions() if not is_hidden(name)]:
             if self._roles.get(partition, Role(None)).home != self._link.ordinal:
-                self._look_whose(partition)
+                role = self._directory.role_of(partition, time.monotonic() + CALL_S)
+                if role.home not in (None, self._link.ordinal):
+                    self._give_up(partition, role.epoch)
         if time.monotonic() < self._loading_until_s:
             return
         living = set(self._link.others())
@@ -228,13 +244,12 @@ class Replication:
         """Every node has its new rows."""
         self._loading_until_s = 0.0
 
-    def _look_whose(self, partition: str) -> None:
-        role = self._directory.role_of(partition, until_s=time.monotonic() + CALL_S)
-        if role.home is not None and role.home != self._link.ordinal:
-            self._give_up(partition, role.epoch)
-
     def _is_safe(self, log: PartitionLog) -> bool:
         return log.generation == self._generation and time.monotonic() < self._safe_until_s
+
+    def _is_home_without_directory(self, partition: str, log: PartitionLog) -> bool:
+        """Whether the directory is away, and the standby says that it has not taken this node's place."""
+        return self._directory.is_away and self._followers.is_followed(partition, log)
 
     def _take(self, partition: str, role: Role) -> PartitionLog:
         with self._guard:

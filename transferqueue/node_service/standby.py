@@ -64,6 +64,7 @@ class Standby:
             "standby.begin": self._begin,
             "standby.apply": self._apply,
             "standby.named": self._named,
+            "standby.follows": self._follows,
             "standby.keep": self._keep,
             "standby.lacks": lambda call: self._keeper.lacks(names_of(call)),
             "payload.held": lambda call: [list(entry) for entry in self._keeper.held(names_of(call))],
@@ -179,6 +180,16 @@ class Standby:
             followed = self._followed.get(str(args["partition"]))
         if followed is not None and (followed.home, followed.epoch) == (args["home"], args["epoch"]):
             followed.named_s = time.monotonic()
+
+    def _follows(self, call: Call) -> bool:
+        """Whether that home is one: nothing that this node did not hear of was ever acknowledged by another."""
+        args = call.args
+        with self._guard:
+            followed = self._followed.get(str(args["partition"]))
+        if followed is None:
+            return False
+        with followed.guard:
+            return not followed.is_over and (followed.home, followed.epoch) == (args["home"], args["epoch"])
 
     def _keep(self, call: Call) -> None:
         fields: Any = call.args["fields"]

@@ -1,8 +1,8 @@
 """``cluster.json`` in the directory of a node's session: which cluster the node belongs to, and where its services are.
 
 Written by the node's agent: before the session can be joined, so that nobody takes it for the session of one machine,
-and anew whenever an endpoint moves. Everybody who attaches reads it, so it holds the token; like all of the session it
-is this user's alone.
+and anew whenever an endpoint moves, or nodes come or are lost. Everybody who attaches reads it, so it holds the token;
+like all of the session it is this user's alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import msgspec
 
 from transferqueue.cluster_config import ClusterConfig
 from transferqueue.errors import CorruptSegmentError
+from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.storage.checked_json import check, write_checked
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.private_files import read_private, write_private
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class ClusterFile:
         directory_host, directory_port: of the directory; port 0 like that.
         token: every call between nodes carries it.
         incarnation: how often the node's agent joined; 0: it has not yet, and nobody finds what is put here.
+        nodes: all nodes as the directory said them last: where others are looked for while it is away.
         tls: None: no TLS.
     """
 
@@ -70,6 +72,7 @@ class ClusterFile:
     directory_port: int
     token: str
     incarnation: int = 0
+    nodes: tuple[NodePlace, ...] = ()
     tls: TlsFiles | None = None
     options: ClusterOptions = ClusterOptions()
 

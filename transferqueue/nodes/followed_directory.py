@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from transferqueue.nodes.cluster_file import ClusterFile
 
 R = TypeVar("R")
+# A directory that did not answer within the first is taken for away for the second, by calls that can do without.
+_ANSWERS_WITHIN_S = 1.0
+_AWAY_S = 2.0
 # Of one attempt: then the file is read again, which the node's agent rewrites when the directory has moved.
 _ATTEMPT_S = 5.0
 
@@ -29,10 +33,15 @@ class FollowedDirectory:
     def __init__(self, read: Callable[[], ClusterFile]) -> None:
         self._read = read
         self._known: tuple[ClusterFile, DirectoryClient] | None = None
+        self._failed_s = -_AWAY_S
 
     def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]:
         """All nodes that ever joined, by ordinal. `fresh`: not what is remembered."""
-        return self._asked(lambda client, limit_s: client.nodes(until_s=limit_s, fresh=fresh), until_s)
+        return self._asked(
+            lambda client, limit_s: client.nodes(until_s=limit_s, fresh=fresh),
+            until_s,
+            lambda nodes: sorted(nodes.values(), key=lambda place: place.ordinal),
+        )
 
     def place_of(
         self, ordinal: int, *, until_s: float | None = None, fresh: bool = False, known_will_do: bool = False
@@ -40,19 +49,27 @@ class FollowedDirectory:
         """See `DirectoryClient.place_of`."""
         if known_will_do:
             return self._follow().place_of(ordinal, until_s=until_s, fresh=fresh, known_will_do=True)
-        return self._asked(lambda client, limit_s: client.place_of(ordinal, until_s=limit_s, fresh=fresh), until_s)
+        return self._asked(
+            lambda client, limit_s: client.place_of(ordinal, until_s=limit_s, fresh=fresh),
+            until_s,
+            lambda nodes: nodes[ordinal],
+        )
 
     def is_lost(self, ordinal: int, *, until_s: float | None = None) -> bool:
         """Whether the node is lost, or never was; at most a second old."""
-        return self._asked(lambda client, limit_s: client.is_lost(ordinal, until_s=limit_s), until_s)
+        return self._asked(
+            lambda client, limit_s: client.is_lost(ordinal, until_s=limit_s),
+            until_s,
+            lambda nodes: not nodes[ordinal].alive,
+        )
 
     def knows_lost(self, ordinal: int) -> bool:
         """`is_lost` by what is remembered."""
         return self._now()[1].knows_lost(ordinal)
 
-    def home_of(self, partition: str, create_at: int | None) -> int | None:
+    def home_of(self, partition: str, create_at: int | None, *, until_s: float | None = None) -> int | None:
         """See `DirectoryClient.home_of`."""
-        return self._asked(lambda client, until_s: client.home_of(partition, create_at, until_s=until_s), None)
+        return self._asked(lambda client, limit_s: client.home_of(partition, create_at, until_s=limit_s), until_s)
 
     def place(self, partition: str, ordinal: int) -> int:
         """See `DirectoryClient.place`."""
@@ -86,9 +103,27 @@ class FollowedDirectory:
         """See `DirectoryClient.touch`."""
         return self._asked(lambda client, limit_s: client.touch(ordinal, seen, until_s=limit_s), until_s)
 
-    def _asked(self, ask: Callable[[DirectoryClient, float], R], until_s: float | None) -> R:
+    def _asked(
+        self,
+        ask: Callable[[DirectoryClient, float], R],
+        until_s: float | None,
+        remembered: Callable[[dict[int, NodePlace]], R] | None = None,
+    ) -> R:
+        """What the directory answers. Where there is `remembered`, and the directory is away: that, of the nodes as the
+        cluster file has them; it raises LookupError where they do not say."""
         file, client = self._now()
         over_s = time.monotonic() + file.options.call_s if until_s is None else until_s
+        if remembered is not None:
+            try:
+                if time.monotonic() - self._failed_s < _AWAY_S:
+                    return remembered(self._nodes_of_file())
+                return ask(client, min(over_s, time.monotonic() + _ANSWERS_WITHIN_S))
+            except LookupError:
+                pass
+            except NodeUnreachableError:
+                self._failed_s = time.monotonic()
+                with contextlib.suppress(LookupError):
+                    return remembered(self._nodes_of_file())
         while True:
             try:
                 return ask(client, min(over_s, time.monotonic() + _ATTEMPT_S))
@@ -96,6 +131,14 @@ class FollowedDirectory:
                 if time.monotonic() >= over_s:
                     raise
             client = self._follow()
+
+    def _nodes_of_file(self) -> dict[int, NodePlace]:
+        """Raises LookupError: there are none, or the directory has moved."""
+        file, known = self._read(), self._now()[0]
+        moved = (file.directory_host, file.directory_port) != (known.directory_host, known.directory_port)
+        if moved or not file.nodes:
+            raise LookupError
+        return {place.ordinal: place for place in file.nodes}
 
     def _now(self) -> tuple[ClusterFile, DirectoryClient]:
         # Not before it is needed: an agent is made before the file says where it serves.

@@ -17,6 +17,7 @@ from transferqueue.nodes.shared_looks import DESCRIBE, Turn
 # and so does the home's agent when it is told to end.
 WAIT_SLICE_S = 1.0
 _MOST_HOMES = 100_000
+_HEIR_S = 5.0
 LOCATE = "rows.locate"
 Look = Callable[[NodePlace, str, Mapping[str, Any], float], bytes]
 """(node, method, arguments, deadline) -> the answer as it came, see `envelopes.read_answer`."""
@@ -48,7 +49,7 @@ class Homes(Protocol):
 
     def nodes(self, *, until_s: float | None = None, fresh: bool = False) -> list[NodePlace]: ...
 
-    def home_of(self, partition: str, create_at: int | None) -> int | None: ...
+    def home_of(self, partition: str, create_at: int | None, *, until_s: float | None = None) -> int | None: ...
 
     def place(self, partition: str, ordinal: int) -> int: ...
 
@@ -174,10 +175,17 @@ class NodeLink:
         self._homes.pop(partition, None)
 
     def heir_of(self, partition: str, lost: int) -> int | None:
-        """The ordinal of the node that took the place of a home that is lost, or was given it; None: nobody was."""
+        """The ordinal of the node that took the place of a home that is lost, or was given it; None: nobody was.
+
+        Raises:
+            NodeUnreachableError: the directory does not answer within seconds.
+        """
+        home = self.directory.home_of(partition, None, until_s=time.monotonic() + min(self._call_s, _HEIR_S))
         self.forget_home(partition)
-        home = self.home_of(partition, create=False)
-        return None if home == lost else home
+        if home is None or home == lost:
+            return None
+        self._learn(partition, home)
+        return home
 
     def place_of(self, ordinal: int, until_s: float | None) -> NodePlace:
         """Where that node is.

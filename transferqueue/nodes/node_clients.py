@@ -49,6 +49,8 @@ class NodeClients:
             directory answer.
         """
         place = self.directory.place_of(ordinal, until_s=until_s)
+        if place is None:  # it may have joined a moment ago
+            place = self.directory.place_of(ordinal, until_s=until_s, fresh=True)
         if place is None or not place.alive:
             raise lost(ordinal, place)
         return place

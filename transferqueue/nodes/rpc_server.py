@@ -73,6 +73,7 @@ class RpcServer:
         tls: certificates; None: plain connections.
         handlers: method -> handler. Called from several threads at once.
         streams: what `do_get` serves.
+        is_complete: False: calls of methods that are not known wait for `complete`.
 
     Attributes:
         port: the one that it is bound to.
@@ -91,6 +92,7 @@ class RpcServer:
         tls: TlsFiles | None = None,
         handlers: Mapping[str, Handler],
         streams: StreamSource | None = None,
+        is_complete: bool = True,
     ) -> None:
         if not token:
             raise ValueError("a server between nodes needs a token")
@@ -106,6 +108,9 @@ class RpcServer:
         if streams is not None:
             self._handlers.update(streams.handlers())
             self._reads = frozenset(streams.handlers())
+        self._complete = threading.Event()
+        if is_complete:
+            self._complete.set()
         self._record = CallRecord()
         self._stopping = threading.Event()
         self._pid = os.getpid()
@@ -121,6 +126,16 @@ class RpcServer:
         """More methods, or other handlers of known ones."""
         self._handlers = {**self._handlers, **handlers}
 
+    def add_streams(self, streams: StreamSource) -> None:
+        """What `do_get` serves from now on."""
+        self._server.serve_streams(streams)
+        self._reads = self._reads | frozenset(streams.handlers())
+        self.add_handlers(streams.handlers())
+
+    def complete(self) -> None:
+        """All methods are known."""
+        self._complete.set()
+
     def serve_in_thread(self) -> None:
         """Nothing is left to do: it serves since it was made. Here so that callers can say when they are ready."""
 
@@ -128,6 +143,7 @@ class RpcServer:
         """No new calls; those being worked on are told (`Call.stopping`) and waited for, `wait_s` at most. Idempotent;
         nothing happens in a child process."""
         self._stopping.set()
+        self._complete.set()
         server, self._server = self._server, None
         if server is None or os.getpid() != self._pid:
             return
@@ -155,6 +171,8 @@ class RpcServer:
 
     def _work(self, request: Request) -> tuple[bytes, bool]:
         """(answer, whether to keep it). What failed changed nothing, and may go well when it is tried again."""
+        if request.method not in self._handlers:
+            self._complete.wait(request.left_s)
         handler = self._handlers.get(request.method)
         call = Call(request.method, request.args, request.request_id, request.left_s, request.caller, self._stopping)
         try:
@@ -237,6 +255,9 @@ def _classes() -> tuple[Any, Any]:
             self._answer = answer
             self._streams = streams
             super().__init__(location, **options)
+
+        def serve_streams(self, streams: StreamSource) -> None:
+            self._streams = streams
 
         def forget(self) -> None:
             """What served no longer has to stay."""

@@ -69,10 +69,10 @@ class DirectoryService:
         with self._guard:
             return self._state.spent
 
-    def settled(self) -> bool:
-        """See `DirectoryState.settled`."""
+    def is_told(self, node_id: str) -> bool:
+        """Whether a node has said what an earlier directory knew, and all but that one are here or lost."""
         with self._guard:
-            return self._state.settled(self._clock())
+            return self._state.was_told and self._state.settled(self._clock(), but=node_id)
 
     def news(self, seen: Sequence[int] | None) -> list[Any]:
         """For `Mirror.take`: [which directory this is, version of the nodes, places or None when the caller has that

@@ -56,7 +56,8 @@ class DirectoryState:
         self.born = secrets.randbits(48)
         """Another one after a restart: what is only told once has to be told again."""
         self._returning = again
-        self._was_told = False
+        self.was_told = False
+        """Whether a node has said what an earlier directory knew."""
         self.spent = -1
         """The highest ordinal whose rows are in use without a node of it, see `spend`."""
         self.version = secrets.randbits(48)
@@ -96,7 +97,7 @@ class DirectoryState:
         if before is not None and before.node_id != node_id:
             raise ValueError(f"{before} has that ordinal; {node_id!r} at {host}:{port} cannot have it, too")
         if known is not None and known.ordinal != ordinal and known.alive:
-            if known.ordinal not in self._recalled or not self.settled(now_s):
+            if known.ordinal not in self._recalled or not self.settled(now_s, but=node_id):
                 raise ValueError(
                     f"{node_id!r} is node {known.ordinal} of this cluster and cannot be node {ordinal}, too"
                 )
@@ -123,7 +124,7 @@ class DirectoryState:
                 self._recalled.add(place.ordinal)
                 self.version += 1
         self._roles.recall(roles)
-        self._was_told = True
+        self.was_told = True
         self._promote()
 
     def heartbeat(self, ordinal: int, incarnation: int, now_s: float) -> bool:
@@ -177,11 +178,16 @@ class DirectoryState:
             raise ValueError(f"no node has the ordinal {ordinal}")
         self.spent = max(self.spent, ordinal)
 
-    def settled(self, now_s: float) -> bool:
-        """Whether a partition that is not known has no home: everybody who lives has said what there is."""
+    def settled(self, now_s: float, *, but: str | None = None) -> bool:
+        """Whether a partition that is not known has no home: everybody who lives has said what there is.
+
+        Args:
+            but: the `node_id` of one that is not waited for; None: all are.
+        """
         if not self._returning or now_s - self._began_s >= self._settle_s:
             return True
-        return self._was_told and not any(self._nodes[ordinal].alive for ordinal in self._recalled)
+        awaited = (self._nodes[ordinal] for ordinal in self._recalled)
+        return self.was_told and not any(place.alive and place.node_id != but for place in awaited)
 
     @property
     def roles_version(self) -> int:

@@ -13,6 +13,7 @@ from tests.support.sessions import left_behind
 from transferqueue.config import build_config
 from transferqueue.errors import CorruptSegmentError, UntrustedFileError
 from transferqueue.nodes.cluster_file import ClusterFile, ClusterOptions, read_cluster_file, write_cluster_file
+from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.storage.attachment import Attachment, attach
 from transferqueue.storage.checked_json import write_checked
@@ -32,6 +33,7 @@ def a_file(cluster: str, ordinal: int = 3) -> ClusterFile:
         directory_host="10.0.0.1",
         directory_port=4710,
         token="secret",
+        nodes=(NodePlace(0, "10.0.0.1", 4710, "c.n0", "machine-b", False, 2),),
         tls=TlsFiles("/c", "/k", "/ca"),
         options=ClusterOptions.of(CONFIG.cluster),
     )
@@ -79,7 +81,8 @@ def test_a_session_of_one_machine_has_no_cluster() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 3},
+        {"format": 2},
+        {"nodes": [[0, "h"]]},
         {"port": "4711"},
         {"options": {"streams": []}},
         {"tls": {"cert": "/c"}},
@@ -96,7 +99,7 @@ def test_a_damaged_description_is_named(change: dict[str, object]) -> None:
             values = json.load(stream)
         of_all = {"crc32": values.pop("crc32")}
         changed = {**values, **change}
-        for text in (write_checked(changed), json.dumps({**changed, **of_all}), "[]", "{", '{"format": 2}'):
+        for text in (write_checked(changed), json.dumps({**changed, **of_all}), "[]", "{", '{"format": 3}'):
             with open(path, "w", encoding="utf-8") as stream:
                 stream.write(text)
             with pytest.raises(CorruptSegmentError, match=r"cluster\.json"):

@@ -43,8 +43,10 @@ def test_it_follows_what_changes_and_tells_the_next_directory() -> None:
     told = Mirror()
     told.take(again.news(mirror.seen))
     assert ([*told.places], told.roles) == ([0, 1], mirror.roles)
+    assert again.is_told("b")
+    assert not again.is_told("a")
     join(again, "b", 1, incarnation=1)
-    assert again.settled()
+    assert again.is_told("a")
 
 
 def test_what_is_no_answer_is_refused() -> None:

@@ -230,12 +230,16 @@ def test_all_that_are_told_of_have_come_back() -> None:
 
 def test_who_lost_its_rows_while_there_was_no_directory_gets_another_number() -> None:
     before = state()
-    for name in "ab":
+    for name in "abc":
         joined(before, name)
     after = state(settle_s=3.0, again=True)
     joined(after, "b", 0.5, ordinal=1, incarnation=1)
     after.recall(before.nodes(0.0), {}, 0.5)
     with pytest.raises(ValueError, match="is node 0"):
-        joined(after, "a", 1.0, ordinal=2)
-    assert joined(after, "a", 3.0, ordinal=2).ordinal == 2
-    assert [place.alive for place in after.nodes(3.0)] == [False, True, True]
+        joined(after, "a", 1.0, ordinal=3)
+    joined(after, "c", 1.0, ordinal=2, incarnation=1)
+    assert not after.settled(1.0)
+    assert after.settled(1.0, but="a")
+    assert joined(after, "a", 1.0, ordinal=3).ordinal == 3
+    assert [place.alive for place in after.nodes(1.0)] == [False, True, True, True]
+    assert after.settled(1.0)
