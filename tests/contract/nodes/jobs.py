@@ -87,6 +87,15 @@ def read_rows(metadata: Any) -> tuple[str, list[int], bool]:
     return current_session().attachment.paths.name, got["row"].tolist(), whole
 
 
+def pulled_nbytes() -> int:
+    """Bytes of payload that this node has pulled from others, as its metrics page says."""
+    import transferqueue as tq
+    from tests.support.scrape import scrape
+
+    tq.get_client()
+    return int(scrape(tq.get_metrics_endpoint()).value("node_bytes_total", direction="pulled"))
+
+
 def main() -> None:
     """A job with a Ray namespace of its own: ADDRESS NAMESPACE SHARED. Says the session that it gets without a name, of
     node b only, and after a line the one that it shares by its name; then it waits to be killed."""
