@@ -10,8 +10,8 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,7 +61,7 @@ class RoutedCalls(NodeClient):
         turn: Turn | None = None,
     ) -> Steps[Any]:
         """One call of the home's agent, elsewhere when that is not the home any more."""
-        request_id = uuid.uuid4().bytes  # where it is made again, at whatever home, it is the same call
+        request_id = os.urandom(16)  # where it is made again, at whatever home, it is the same call
         moves = 0
         while moves < _MOVES:
             moves += 1

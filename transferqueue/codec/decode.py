@@ -97,6 +97,16 @@ def decode_parts(
     n_rows = parts[0].resolved.n_rows if parts else 0
     if not n_rows or not fields:
         return new_batch({}, n_rows), 0, 0
+    if len(parts) == 1:
+        only = parts[0]
+        return decode(
+            only.resolved,
+            mode=mode,
+            copy_below=copy_below,
+            allow_pickle=only.allow_pickle,
+            fields=fields,
+            layout=layout,
+        )
     found = _Columns(n_rows, mode, copy_below, layout)
     for part in parts:
         plain = PlainColumns(part.resolved, list(part.fields), mode, copy_below, found.offsets)

@@ -31,7 +31,6 @@ from transferqueue.nodes.pull_block import PullBlock, PullPart
 from transferqueue.nodes.pull_lock import pull_lock
 from transferqueue.nodes.shared_looks import Turn
 from transferqueue.nodes.wanted import Wanted, described_with, missing_of, requests_of
-from transferqueue.waiting import Sleep
 
 if TYPE_CHECKING:
     from transferqueue._native import Reservation, Resolved
@@ -143,7 +142,6 @@ class Fetcher:
         fetched = Fetched()
         read = _Read(partition, home, indexes, until_s, turn)
         try:
-            before = self._payload.change()
             wanted = self._look(groups, fetched)
             if turn is None or not turn.shared:
                 self.brings = bool(wanted)
@@ -152,7 +150,7 @@ class Fetcher:
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
             fetched.release()
             fetched.came = True
-            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, before, read)):
+            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, read)):
                 for _ in range(_TRIES):
                     wanted = self._look(groups, fetched)
                     if not wanted:
@@ -171,17 +169,16 @@ class Fetcher:
             partition_id=partition,
         )
 
-    def _waiter(self, groups: Sequence[Group], fetched: Fetched, before: Sleep, read: _Read) -> Callable[[float], None]:
+    def _waiter(self, groups: Sequence[Group], fetched: Fetched, read: _Read) -> Callable[[float], None]:
         """Waits until whoever has the lock may be done. _HereError: everything is here, and nobody needs the lock."""
 
         def wait(longest_s: float) -> None:
-            nonlocal before
             read.is_on_its_way()
-            self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
             before = self._payload.change()
             if not self._look(groups, fetched):
                 raise _HereError
             fetched.release()
+            self._payload.wait_for_change(before, max(longest_s, _LOCK_LOOK_S))
 
         return wait
 

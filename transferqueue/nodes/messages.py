@@ -12,7 +12,7 @@ import dataclasses
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +39,8 @@ _VERSION = bytes([MESSAGE_VERSION])
 _pack = msgspec.msgpack.Encoder().encode
 _Class = TypeVar("_Class", bound=type)
 _dataclasses: dict[str, Any] = {}
+# name of a class -> name of each field -> whether it may be left out where it is empty.
+_dataclass_fields: dict[str, dict[str, bool]] = {}
 
 
 def carried(cls: _Class) -> _Class:
@@ -46,6 +48,10 @@ def carried(cls: _Class) -> _Class:
     known: Any = cls
     if not dataclasses.is_dataclass(known) or _dataclasses.setdefault(cls.__name__, cls) is not cls:
         raise TypeError(f"{cls.__name__} is no dataclass, or another one of that name is carried")
+    _dataclass_fields[cls.__name__] = {
+        field.name: field.default_factory is not dataclasses.MISSING and not len(field.default_factory())
+        for field in dataclasses.fields(known)
+    }
     return cls
 
 
@@ -117,7 +123,7 @@ def _parts(value: Any, depth: int) -> Any:
         return _ext(_SCALAR, _pack([value.dtype.str, value.tobytes()]))
     declared = _dataclasses.get(kind.__name__)
     if declared is not None and declared is kind:
-        named = {field.name: _parts(getattr(value, field.name), depth) for field in dataclasses.fields(declared)}
+        named = {name: _parts(part, depth) for name, part in _said(value)}
         return _ext(_DATACLASS, _pack([kind.__name__, named]))
     torch = sys.modules.get("torch")  # a tensor is there only if it is
     if torch is not None and kind is torch.Tensor:
@@ -126,6 +132,15 @@ def _parts(value: Any, depth: int) -> Any:
         f"a value of type {kind.__module__}.{kind.__qualname__} cannot go to another node: messages carry metadata, "
         "text, numbers, bytes, lists, tuples, sets, dicts, numpy arrays and tensors, and nothing that needs pickle"
     )
+
+
+def _said(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a carried dataclass, without those that are empty if nothing is said of them: to read an empty one
+    takes as long as to read another."""
+    for name, omitted in _dataclass_fields[type(value).__name__].items():
+        part = getattr(value, name)
+        if not omitted or len(part):
+            yield name, part
 
 
 def _ext(code: int, data: bytes) -> msgspec.msgpack.Ext:
@@ -264,8 +279,7 @@ class _Reader:
         cls = _dataclasses.get(name) if type(name) is str else None
         if cls is None or type(values) is not dict:
             raise ValueError(f"an object of an unknown class: {str(name)[:80]!r}")
-        known = {field.name for field in dataclasses.fields(cls)}
-        if not known.issuperset(values):
+        if not _dataclass_fields[name].keys() >= values.keys():
             raise ValueError(f"an object of class {name} with unknown attributes")
         return cls(**values)
 

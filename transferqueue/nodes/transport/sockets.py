@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -124,7 +123,7 @@ class SocketTransport:
             self._forget(source)
             raise AttemptError(UNAVAILABLE, str(error)) from error
         try:
-            request = Request(method, dict(args), uuid.uuid4().bytes, until_s - now_s, f"pid {os.getpid()}")
+            request = Request(method, dict(args), os.urandom(16), until_s - now_s, f"pid {os.getpid()}")
             channel.send(request_to_call(request.encode()))
             header, _ = channel.receive()
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,21 @@ def there_and_back(value: Any) -> Any:
 class Facts:
     name: str
     sizes: tuple[int, ...]
+
+
+@messages.carried
+@dataclass
+class Parts:
+    rows: list[int]
+    names: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=lambda: [1.0])
+
+
+def test_what_is_empty_unless_said_is_not_sent() -> None:
+    for value in (Parts([]), Parts([1], ["a"]), Parts([2], [], []), Parts([3], weights=[2.0])):
+        assert messages.decode(messages.encode(value)) == value
+    assert b"names" not in messages.encode(Parts([1]))
+    assert all(name in messages.encode(Parts([], ["a"], [])) for name in (b"rows", b"names", b"weights"))
 
 
 @pytest.mark.parametrize(
