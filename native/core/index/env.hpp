@@ -55,7 +55,7 @@ class Env {
     if (env_ == nullptr) [[unlikely]] throw_gone();
   }
 
-  // Before whatever LMDB writes, by number: Error(closed) where the descriptor was closed in this process by somebody else.
+  // Before every call, since LMDB writes by number: Error(closed) where the descriptor was closed in this process by somebody else.
   // (Without syncing it writes meta pages to the same one; the other is only closed by number.)
   void check_descriptor() const {
     const auto& [pages, file] = descriptors_.front();

@@ -76,6 +76,8 @@ void Index::reopen_in_child() {
   impl_->env->reopen_in_child();
 }
 
+void Index::check_descriptor() const { impl_->env->check_descriptor(); }
+
 std::optional<Index::OldRead> Index::oldest_reader() {
   impl_->env->ensure_own();
   const std::optional<OldestReader> reader = impl_->env->oldest_reader();

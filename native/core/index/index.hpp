@@ -178,6 +178,8 @@ class Index {
 
   // After fork, in the child, before anything else: closes the inherited environment and opens it anew.
   void reopen_in_child();
+  // Error(closed): a descriptor that it writes to was closed in this process, by somebody else. For every call to ask first.
+  void check_descriptor() const;
 
   // ---- space ----------------------------------------------------------------------------------------------
   // Best fit over the free spans; recorded as pending under `owner`. `nbytes` is rounded up to 4096 when >= 64 KiB,

@@ -84,7 +84,6 @@ ReadTxn::ReadTxn(Env& env) : Txn(env) {
 }
 
 WriteTxn::WriteTxn(Env& env, WriteGate& gate) : Txn(env), entered_(gate) {
-  env.check_descriptor();
   check(mdb_txn_begin(env.raw(), nullptr, 0, &txn_), "write to the index");
   acquire_fence();
   try {

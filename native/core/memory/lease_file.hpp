@@ -56,7 +56,7 @@ class LeaseFile final : public ForkParticipant {
   // Any thread, any time, no lock; inside a DeleterGuard or an operation.
   void release(std::uint32_t entry) noexcept;
   // Error(closed): the descriptor that holds this process's lock was closed by somebody else, so that others take the process
-  // for dead and its claims for void. For every call to ask first (one fstat, 0.3 us).
+  // for dead and its leases for void. For who is about to take some.
   void check_descriptor() const;
   // Claims held now.
   std::uint32_t held() const noexcept;

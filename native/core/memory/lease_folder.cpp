@@ -42,13 +42,17 @@ LeaseFolder::LeaseFolder(const std::string& path)
 std::string LeaseFolder::file_name(OwnerId owner) { return std::to_string(owner) + ".lease"; }
 std::string LeaseFolder::temporary_name(OwnerId owner) { return "." + std::to_string(owner) + ".tmp"; }
 
-int LeaseFolder::folder_fd() const { return fd_.ours("folder of leases " + path_); }
+int LeaseFolder::folder_fd() const {
+  if (!fd_.is_ours()) throw_descriptor_lost("folder of leases " + path_);
+  return fd_.get();
+}
 
 LeaseFolder::Listing LeaseFolder::list() const {
   struct stat status {};
-  if (::fstat(folder_fd(), &status) == 0 && status.st_nlink == 0) throw gone(path_);
+  const int own = folder_fd();
+  if (::fstat(own, &status) == 0 && status.st_nlink == 0) throw gone(path_);
   // Opened anew for each listing: a reading position belongs to the open file, and threads may list at once.
-  const int fd = ::openat(folder_fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = ::openat(own, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT) throw gone(path_);
     throw Error::system("cannot list " + path_, errno);

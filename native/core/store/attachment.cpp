@@ -103,7 +103,7 @@ Call::Call(Attachment& attachment, Needs needs) : attachment_(attachment), in_us
     throw error;
   }
   if (needs == Needs::mappings) return;
-  attachment.leases->check_descriptor();
+  attachment.index_->check_descriptor();
   if (attachment.reopen_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(attachment.reopening_);
     if (attachment.reopen_.load(std::memory_order_relaxed)) {

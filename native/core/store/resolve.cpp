@@ -39,6 +39,7 @@ std::shared_ptr<Resolved> Store::resolve(const std::string& partition, const Row
     return std::make_shared<Resolved>(call.index().resolve(partition, rows, fields), attachment.payload,
                                       std::vector<BlockLease>(), counters, asked);
   }
+  attachment.leases->check_descriptor();
   for (int round = 0; round < snapshot_rounds; ++round) {
     Resolution resolution = call.index().resolve(partition, rows, fields);
     TQ_PAUSE("get.after_resolve");
