@@ -77,7 +77,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     role = node.add_mutually_exclusive_group(required=True)
     role.add_argument("--head", metavar="SESSION", help="start the session of that name")
-    role.add_argument("--join", metavar="HOST:PORT", help="join the session whose head is there")
+    role.add_argument("--join", metavar="HOST:PORT", help="join the session of which a node, best the head, is there")
+    role.add_argument(
+        "--make-head", metavar="HOST:PORT", help="have the node that is there take the place of a head that is lost"
+    )
     node.add_argument(
         "--token-file", required=True, help="whoever has its content may join; the head makes it where there is none"
     )
@@ -226,7 +229,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _node(arguments: argparse.Namespace) -> int:
-    from transferqueue.node_service.program import NodeOptions, run_head, run_joined
+    from transferqueue.node_service.program import NodeOptions, make_head, run_head, run_joined
 
     overrides = _overrides(arguments)
     if arguments.port is not None:
@@ -234,6 +237,8 @@ def _node(arguments: argparse.Namespace) -> int:
     options = NodeOptions(arguments.token_file, arguments.host, arguments.name, overrides)
     if arguments.head is not None:
         return run_head(arguments.head, options)
+    if arguments.make_head is not None:
+        return make_head(arguments.make_head, options)
     return run_joined(arguments.join, options)
 
 

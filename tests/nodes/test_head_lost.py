@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.nodes import LOST_AFTER_S, Nodes, nodes_of
+from tests.support.nodes import LOST_AFTER_S, NodeProcess, Nodes, nodes_of, run_tq
 from tests.support.nursery import Child, Nursery
 from tests.support.sessions import janitors, wait_for
 from tests.support.versioned_rows import rows, versions_of
+from transferqueue import cli
 from transferqueue.nodes.cluster_file import read_cluster_file
 from transferqueue.storage.names import SessionPaths
 from transferqueue.storage.session_dir import remove_if_dead
@@ -132,3 +133,39 @@ def test_a_head_that_lost_its_rows_is_told_by_the_others(nursery: Nursery, tmp_p
         assert said(near, "put", "at-far", 9) == said(near, "put", "new", 9) == KEYS
         wait_for(lambda: alive(far) == [(0, False), (1, True), (2, True), (3, True)], 20, "the old one being lost")
         end(near, far)
+
+
+def test_another_node_is_made_head(nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with nodes_of(nursery, tmp_path, 3, settings={"cluster.replicas": "2"}) as nodes:
+        near, far = (nursery.start(works, nodes.part(number)) for number in (1, 2))
+        for node, partition in enumerate(("at-head", "at-near", "at-far")):
+            assert said(near, "place", partition, node) == node
+            assert said(far, "put", partition, 1) == KEYS
+        wait_for(lambda: [node[2] for node in said(near, "nodes")] == [0, 0, 0], 30, "two copies of all")
+        old, new, other = nodes.processes
+        make = ["node", "--token-file", str(nodes.token_file), "--make-head", new.endpoint]
+        assert cli.main(make) == 1
+        assert f"the head at {old.endpoint} answers" in capsys.readouterr().err
+        old.child.kill(signal.SIGSTOP)
+        assert cli.main(make) == 0
+        assert f"the head is at {new.endpoint} from now on" in capsys.readouterr().out
+        wait_for(lambda: alive(far) == [(0, False), (1, True), (2, True)], 40, "the others following the new head")
+        for partition in ("at-head", "at-near", "at-far", "new"):
+            assert said(near, "put", partition, 2) == KEYS
+            assert said(far, "get", partition) == version(2)
+        # The old one, which only stood still, is told, and leaves its rows to the node that joins again.
+        old.child.kill(signal.SIGCONT)
+        assert old.child.wait() == 1
+        assert f"has its head at {new.endpoint} now" in old.output()
+        head = ["node", "--head", nodes.name, "--token-file", str(nodes.token_file), "--name", "machine-0"]
+        again = nursery.start(run_tq, [*head, "--size", "16MiB"], str(tmp_path / "again"), {}, None)
+        assert again.wait() == 1
+        assert f"join it with --join {new.endpoint}" in (tmp_path / "again").read_text()
+        join = ["node", "--join", other.endpoint, "--token-file", str(nodes.token_file), "--name", "machine-0"]
+        nodes.processes = [new, NodeProcess(nursery, join, tmp_path / "joined"), other]
+        nodes.processes[1].wait_ready()
+        assert alive(far) == [(0, True), (1, True), (2, True)]
+        assert said(near, "put", "at-head", 3) == KEYS
+        back = nursery.start(works, nodes.part(0))
+        assert said(back, "get", "at-head") == version(3)
+        end(near, far, back)

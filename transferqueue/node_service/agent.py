@@ -8,7 +8,7 @@ again, finds the session of the node with all rows, and tells the directory its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,13 @@ from transferqueue.errors import ClosedError, NodeUnreachableError, SessionNotFo
 from transferqueue.logs import get_logger
 from transferqueue.node_service.agent_server import AgentServer
 from transferqueue.node_service.agent_spec import AgentSpec, tls_files
+from transferqueue.node_service.headship import Headship
 from transferqueue.node_service.members import MemberClient, Members
-from transferqueue.node_service.node_session import NodeSession, last_port, open_node_session
+from transferqueue.node_service.node_session import NodeSession, last_file, open_node_session
 from transferqueue.node_service.warm_room import WarmRoom
 from transferqueue.node_service.work import NodeWork, make_work
 from transferqueue.nodes.cluster_file import write_cluster_file
 from transferqueue.nodes.place import NodePlace
-from transferqueue.nodes.rpc_server import Handler
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.service import StorageService
 from transferqueue.storage.attachment import Attachment
@@ -40,11 +40,9 @@ class Agent:
 
     Args:
         spec: which node of which cluster.
-        directory: the endpoint of the directory as it is now, `SessionNotFoundError` when there is none any more; None:
-            this agent's own server has it, with `members`.
-        members: of the directory, where this agent's server has it.
+        directory: the endpoint of the directory as it is now, `SessionNotFoundError` when there is none any more.
+        headship: without Ray: who has the directory; it says where that is.
         work: what it does for other nodes, made when its session is there.
-        own_handlers: further methods of its server.
 
     Raises:
         ValueError: the configuration is none, or names certificates that do not go together.
@@ -55,17 +53,16 @@ class Agent:
         spec: AgentSpec,
         *,
         directory: Callable[[], tuple[str, int]] | None = None,
-        members: Members | None = None,
+        headship: Headship | None = None,
         work: Callable[[Attachment, Config], NodeWork] = make_work,
-        own_handlers: Mapping[str, Handler] | None = None,
     ) -> None:
         self._spec = spec
-        self._members = members
-        self._member = MemberClient(
-            directory or self._own_endpoint, token=spec.token, tls=tls_files(build_config(spec.given).cluster)
-        )
+        self._headship = headship
+        endpoint = directory if headship is None else headship.endpoint
+        if endpoint is None:
+            raise ValueError("an agent needs a directory or a headship")
+        self._member = MemberClient(endpoint, token=spec.token, tls=tls_files(build_config(spec.given).cluster))
         self._make_work = work
-        self._own_handlers = dict(own_handlers or {})
         self._node: NodeSession | None = None
         self._work: NodeWork | None = None
         self._server: AgentServer | None = None
@@ -99,9 +96,9 @@ class Agent:
         try:
             if self._members is not None:
                 # Before the node has a number: who is left of an earlier head's session says which ones were used.
-                config, port = build_config(self._spec.given), last_port(self._spec)
-                self._server = self._bound(config, tls_files(config.cluster), port)
-                if not port:
+                config, before = build_config(self._spec.given), last_file(self._spec)
+                self._server = self._bound(config, tls_files(config.cluster), 0 if before is None else before.port)
+                if before is None:
                     self._members.wait_told(self._spec.node_id)
             node = self._node = open_node_session(self._spec, self._reserve)
         except BaseException:
@@ -136,10 +133,9 @@ class Agent:
             self._end()
             raise
 
-    def _own_endpoint(self) -> tuple[str, int]:
-        if self._server is None:
-            raise NodeUnreachableError("this node's own server, which has the directory, is not there yet")
-        return self._spec.host, self._server.port
+    @property
+    def _members(self) -> Members | None:
+        return None if self._headship is None else self._headship.members
 
     def _reserve(self) -> int:
         if self._members is not None:
@@ -147,15 +143,21 @@ class Agent:
         return self._member.reserve(self._spec.node_id)
 
     def _bound(self, config: Config, tls: TlsFiles | None, last_port: int) -> AgentServer:
-        directory = {} if self._members is None else self._members.handlers()
-        return AgentServer(
+        server = AgentServer(
             self._spec.host,
             config.cluster,
             token=self._spec.token,
             tls=tls,
             last_port=last_port,
-            handlers={**directory, **self._own_handlers},
+            handlers={} if self._headship is None else self._headship.handlers(),
         )
+        if self._headship is not None:
+            self._headship.serve(server, self._member.mirror, self._on_superseded)
+        return server
+
+    def _on_superseded(self, alone: bool) -> None:
+        # Its rows wait for it to join the new head; one that took itself for the first has names of others' rows.
+        self.ask_to_end(end_session=alone)
 
     def _on_end(self, _: object) -> None:
         if self._members is not None:
@@ -197,6 +199,8 @@ class Agent:
             self._service.start_if_missing()
         if self._warm_room is not None:
             self._warm_room.tick()
+        if self._headship is not None:
+            self._follow_directory()
         try:
             answer = self._member.beat(self.place.ordinal, self._facts())
         except NodeUnreachableError:
@@ -224,10 +228,10 @@ class Agent:
     def _follow_directory(self) -> None:
         if self._node is None:
             return
-        host, port = self._member.follow()
-        file = self._node.file
-        if (host, port) != (file.directory_host, file.directory_port):
-            self._node = replace(self._node, file=replace(file, directory_host=host, directory_port=port))
+        (host, port), file = self._member.follow(), self._node.file
+        term = file.term if self._headship is None else self._headship.term
+        if (host, port, term) != (file.directory_host, file.directory_port, file.term):
+            self._node = replace(self._node, file=replace(file, directory_host=host, directory_port=port, term=term))
             write_cluster_file(self._node.attachment.paths, self._node.file)
 
     def _remember_nodes(self) -> None:

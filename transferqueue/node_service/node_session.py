@@ -71,10 +71,10 @@ def open_node_session(spec: AgentSpec, reserve: Callable[[], int]) -> NodeSessio
         _log.warning("%s is taken on this machine; its number is skipped", node_session_name(spec.cluster, ordinal))
 
 
-def last_port(spec: AgentSpec) -> int:
-    """Where the agent of `spec`'s node served last; 0: nothing of it is left on this machine."""
+def last_file(spec: AgentSpec) -> ClusterFile | None:
+    """What the last agent of `spec`'s node said; None: nothing of it is left on this machine."""
     own = [found for found in local_sessions(spec.cluster, node_id=spec.node_id) if found.file.token == spec.token]
-    return own[-1].file.port if own else 0
+    return own[-1].file if own else None
 
 
 def _adopt(spec: AgentSpec, found: LocalSession) -> NodeSession | None:
@@ -98,6 +98,8 @@ def _adopt(spec: AgentSpec, found: LocalSession) -> NodeSession | None:
             directory_port=found.file.directory_port,
             token=spec.token,
             incarnation=found.file.incarnation,
+            term=found.file.term,
+            nodes=found.file.nodes,
             tls=found.file.tls,
             options=found.file.options,
         )

@@ -20,11 +20,13 @@ from typing import Any
 from transferqueue import logs
 from transferqueue.config import Config, build_config
 from transferqueue.config_sources import Given
-from transferqueue.errors import TransferQueueError
+from transferqueue.errors import NodeUnreachableError, TransferQueueError
 from transferqueue.logs import get_logger
 from transferqueue.node_service.agent import Agent
 from transferqueue.node_service.agent_spec import AgentSpec, tls_files
-from transferqueue.node_service.members import Members
+from transferqueue.node_service.headship import Headship
+from transferqueue.node_service.node_session import last_file
+from transferqueue.nodes.cluster_file import ClusterFile
 from transferqueue.nodes.directory.service import DirectoryService
 from transferqueue.nodes.place import endpoint_text
 from transferqueue.nodes.rpc_client import RpcClient
@@ -35,6 +37,7 @@ _SETTLE_S = 5.0
 _OTHERS_END_WITHIN_S = 10.0
 _LOOK_S = 0.05
 _JOINED_WITHIN_S = 30.0
+_SAYS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,17 @@ def run_head(session: str, options: NodeOptions) -> int:
             given.values,
             given.of_creator(),
         )
-        directory = DirectoryService(lost_after_s=config.cluster.lost_after_s, settle_s=_SETTLE_S, again=again)
-        members = Members(directory, settle_s=_SETTLE_S if again else 0.0)
-        shared = {key: value for key, value in given.values.items() if _is_plain(value)}
-        agent = Agent(
+        before = last_file(spec)
+        if before is not None:
+            _check_still_head(spec, before)
+        headship = Headship(
             spec,
-            members=members,
-            own_handlers={"node.describe": lambda _: {"session": session, "given": shared}},
+            {key: value for key, value in given.values.items() if _is_plain(value)},
+            directory=DirectoryService(lost_after_s=config.cluster.lost_after_s, settle_s=_SETTLE_S, again=again),
+            settle_s=_SETTLE_S if again else 0.0,
+            term=0 if before is None else before.term,
         )
+        agent = Agent(spec, headship=headship)
         place = agent.start()
         at = endpoint_text(place.host, place.port)
         print(
@@ -96,14 +102,8 @@ def run_head(session: str, options: NodeOptions) -> int:
             f"tq node --join {at} --token-file {options.token_file}",
             flush=True,
         )
-        with _running(agent) as running:
-            while running.is_alive() and not asked_to_stop.wait(0.2) and not members.ended.is_set():
-                pass
-            members.ended.set()
-            until_s = time.monotonic() + _OTHERS_END_WITHIN_S
-            while running.is_alive() and members.present() - {place.ordinal} and time.monotonic() < until_s:
-                time.sleep(_LOOK_S)
-    return 0
+        _run_until_over(agent, headship, asked_to_stop)
+    return 1 if headship.is_superseded else 0
 
 
 def run_joined(head: str, options: NodeOptions) -> int:
@@ -118,6 +118,7 @@ def run_joined(head: str, options: NodeOptions) -> int:
             described = client.call("node.describe", {}, until_s=time.monotonic() + _JOINED_WITHIN_S)
         finally:
             client.close()
+        at = str(described["directory"][0]), int(described["directory"][1])
         session = str(described["session"])
         given = {**{str(key): value for key, value in described["given"].items()}, **own.values}
         for own_key in ("cluster.host", "cluster.port"):  # the head's own
@@ -131,17 +132,65 @@ def run_joined(head: str, options: NodeOptions) -> int:
             given,
             {**dict.fromkeys(described["given"], f"head {head}"), **own.sources},
         )
-        agent = Agent(spec, directory=lambda: (host, port))
+        headship = Headship(spec, described["given"], at=at, term=int(described["term"]))
+        agent = Agent(spec, headship=headship)
         place = agent.start()
         print(
             f"node {place.ordinal} of session {session} at {endpoint_text(place.host, place.port)}; processes here "
             f"join with TRANSFERQUEUE_SESSION={session}",
             flush=True,
         )
-        with _running(agent) as running:
-            while running.is_alive() and not asked_to_stop.wait(0.2):
-                pass
+        _run_until_over(agent, headship, asked_to_stop)
+    return 1 if headship.is_superseded else 0
+
+
+def make_head(node: str, options: NodeOptions) -> int:
+    """Has a node take the place of a head that is lost. The others follow it."""
+    host, port = _endpoint(node)
+    token = _token(options.token_file, make=False)
+    tls = tls_files(build_config(Given.by(None, options.overrides).values).cluster)
+    client = RpcClient(host, port, token=token, tls=tls, node=f"the node at {node}")
+    try:
+        at = client.call("node.lead", {}, until_s=time.monotonic() + _JOINED_WITHIN_S)
+    finally:
+        client.close()
+    print(f"the head is at {endpoint_text(str(at[0]), int(at[1]))} from now on", flush=True)
     return 0
+
+
+def _check_still_head(spec: AgentSpec, before: ClusterFile) -> None:
+    """Raises TransferQueueError: another node was made head of the session since."""
+    tls = tls_files(build_config(spec.given).cluster)
+    for place in before.nodes:
+        if place.ordinal == before.ordinal:
+            continue  # one that stood still takes all others for lost
+        client = RpcClient(place.host, place.port, token=spec.token, tls=tls, node=str(place))
+        try:
+            described = client.call("node.describe", {}, until_s=time.monotonic() + _SAYS_WITHIN_S)
+        except NodeUnreachableError:
+            continue
+        finally:
+            client.close()
+        host, port = str(described["directory"][0]), int(described["directory"][1])
+        if int(described["term"]) >= before.term and (host, port) != (before.host, before.port):
+            at = endpoint_text(host, port)
+            raise TransferQueueError(f"session {spec.cluster!r} has its head at {at} now: join it with --join {at}")
+        return
+
+
+def _run_until_over(agent: Agent, headship: Headship, asked_to_stop: threading.Event) -> None:
+    """Until somebody asks to stop, or the session ends; who has the directory ends it for all, and last."""
+    with _running(agent) as running:
+        while running.is_alive() and not asked_to_stop.wait(0.2):
+            if headship.members is not None and headship.members.ended.is_set():
+                break
+        members = headship.members
+        if members is None or headship.is_superseded:
+            return
+        members.ended.set()
+        until_s = time.monotonic() + _OTHERS_END_WITHIN_S
+        while running.is_alive() and members.present() - {agent.place.ordinal} and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
 
 
 @contextmanager
@@ -194,7 +243,7 @@ def _token(path: str, *, make: bool) -> str:
 def _endpoint(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"--join takes HOST:PORT of the head, not {text!r}")
+        raise ValueError(f"--join and --make-head take HOST:PORT of a node, not {text!r}")
     return host.strip("[]"), int(port)
 
 

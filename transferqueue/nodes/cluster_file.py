@@ -59,6 +59,7 @@ class ClusterFile:
         directory_host, directory_port: of the directory; port 0 like that.
         token: every call between nodes carries it.
         incarnation: how often the node's agent joined; 0: it has not yet, and nobody finds what is put here.
+        term: of the head: how often another node was made it.
         nodes: all nodes as the directory said them last: where others are looked for while it is away.
         tls: None: no TLS.
     """
@@ -72,6 +73,7 @@ class ClusterFile:
     directory_port: int
     token: str
     incarnation: int = 0
+    term: int = 0
     nodes: tuple[NodePlace, ...] = ()
     tls: TlsFiles | None = None
     options: ClusterOptions = ClusterOptions()

@@ -20,7 +20,7 @@ R = TypeVar("R")
 _ANSWERS_WITHIN_S = 1.0
 _AWAY_S = 2.0
 # Of one attempt: then the file is read again, which the node's agent rewrites when the directory has moved.
-_ATTEMPT_S = 5.0
+_ATTEMPT_S = 3.0
 
 
 class FollowedDirectory:
@@ -121,24 +121,25 @@ class FollowedDirectory:
             except LookupError:
                 pass
             except NodeUnreachableError:
-                self._failed_s = time.monotonic()
-                with contextlib.suppress(LookupError):
-                    return remembered(self._nodes_of_file())
+                before, client = client, self._follow()
+                if client is before:
+                    self._failed_s = time.monotonic()
+                    with contextlib.suppress(LookupError):
+                        return remembered(self._nodes_of_file())
         while True:
             try:
                 return ask(client, min(over_s, time.monotonic() + _ATTEMPT_S))
             except NodeUnreachableError:
+                client = self._follow()  # the next call goes there, if this one is over
                 if time.monotonic() >= over_s:
                     raise
-            client = self._follow()
 
     def _nodes_of_file(self) -> dict[int, NodePlace]:
-        """Raises LookupError: there are none, or the directory has moved."""
-        file, known = self._read(), self._now()[0]
-        moved = (file.directory_host, file.directory_port) != (known.directory_host, known.directory_port)
-        if moved or not file.nodes:
+        """Raises LookupError: it names none."""
+        nodes = self._read().nodes
+        if not nodes:
             raise LookupError
-        return {place.ordinal: place for place in file.nodes}
+        return {place.ordinal: place for place in nodes}
 
     def _now(self) -> tuple[ClusterFile, DirectoryClient]:
         # Not before it is needed: an agent is made before the file says where it serves.

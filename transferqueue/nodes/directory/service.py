@@ -59,10 +59,11 @@ class DirectoryService:
             "directory.spend": self._spend,
         }
 
-    def places(self) -> list[NodePlace]:
-        """All nodes that ever joined, for whoever hosts the directory."""
+    def places(self, *, joined: bool = False) -> list[NodePlace]:
+        """All nodes that are known of, for whoever hosts the directory. `joined`: without those that others told of."""
         with self._guard:
-            return self._state.nodes(self._clock())
+            places = self._state.nodes(self._clock())
+            return [place for place in places if not joined or not self._state.is_recalled(place.ordinal)]
 
     def spent(self) -> int:
         """The highest ordinal that no new node may have; -1: there is none."""

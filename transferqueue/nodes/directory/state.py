@@ -127,6 +127,10 @@ class DirectoryState:
         self.was_told = True
         self._promote()
 
+    def is_recalled(self, ordinal: int) -> bool:
+        """Whether others told of that node, and it has not joined since."""
+        return ordinal in self._recalled
+
     def heartbeat(self, ordinal: int, incarnation: int, now_s: float) -> bool:
         """False: the node is not known as that; it has to join (again)."""
         place = self._nodes.get(ordinal)
