@@ -152,6 +152,10 @@ def make_head(node: str, options: NodeOptions) -> int:
     client = RpcClient(host, port, token=token, tls=tls, node=f"the node at {node}")
     try:
         at = client.call("node.lead", {}, until_s=time.monotonic() + _JOINED_WITHIN_S)
+    except NotImplementedError as error:
+        raise TransferQueueError(
+            f"the node at {node} is one of a Ray cluster, where Ray starts the directory"
+        ) from error
     finally:
         client.close()
     print(f"the head is at {endpoint_text(str(at[0]), int(at[1]))} from now on", flush=True)
