@@ -182,7 +182,7 @@ class AwayWriteCalls(RoutedCalls):
                 with contextlib.suppress(NodeUnreachableError):
                     self.link.heir_of(partition, home)  # it may stand still, and count as lost by now
             except DataLostError as error:
-                if error.rows or self.link.heir_of(partition, home) is None:
+                if error.rows or self.link.heir_of(partition, home, self.link.until(until_s)) is None:
                     raise
             except NotHomeError:
                 self.link.forget_home(partition)

@@ -93,7 +93,7 @@ class RoutedCalls(NodeClient):
                 if error.rows:
                     raise
                 # A load, or a standby that took over, may have given the partition another home since.
-                heir = yield from away(functools.partial(self.link.heir_of, partition, home))
+                heir = yield from away(functools.partial(self.link.heir_of, partition, home, self.link.until(until_s)))
                 if heir is not None:
                     home = heir
                     continue

@@ -174,13 +174,17 @@ class NodeLink:
         """The node that was taken for it says that it is not."""
         self._homes.pop(partition, None)
 
-    def heir_of(self, partition: str, lost: int) -> int | None:
+    def heir_of(self, partition: str, lost: int, until_s: float | None = None) -> int | None:
         """The ordinal of the node that took the place of a home that is lost, or was given it; None: nobody was.
 
+        Args:
+            until_s: how long the directory may be away; None: for seconds, since the home may be there after all.
+
         Raises:
-            NodeUnreachableError: the directory does not answer within seconds.
+            NodeUnreachableError: it is away for longer.
         """
-        home = self.directory.home_of(partition, None, until_s=time.monotonic() + min(self._call_s, _HEIR_S))
+        limit_s = time.monotonic() + min(self._call_s, _HEIR_S) if until_s is None else until_s
+        home = self.directory.home_of(partition, None, until_s=limit_s)
         self.forget_home(partition)
         if home is None or home == lost:
             return None
