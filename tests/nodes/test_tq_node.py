@@ -87,6 +87,15 @@ def test_tq_nodes_lists_them(nodes: Nodes, capsys: pytest.CaptureFixture[str]) -
     assert "no node of a session 'no-such'" in capsys.readouterr().err
 
 
+def test_who_joins_without_a_copy_of_the_token_is_told_whence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["node", "--join", "127.0.0.1:1", "--token-file", str(tmp_path / "token")]) == 1
+    assert f"there is no {tmp_path / 'token'}: --token-file is a copy of the file that the head made" in (
+        capsys.readouterr().err
+    )
+
+
 def test_who_has_another_token_does_not_get_in(
     nodes: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,7 +119,7 @@ def _agent_lock(paths: SessionPaths) -> SessionLock:
         if time.monotonic() > until_s:
             raise TransferQueueError(
                 f"session {paths.name!r} has an agent already: each node has one. Another node on this machine needs "
-                "another name"
+                "another name (tq node --name)"
             )
         time.sleep(_LOOK_S)  # a keeper looks, or the last agent is on its way out
 

@@ -116,6 +116,15 @@ def run_joined(head: str, options: NodeOptions) -> int:
         client = RpcClient(host, port, token=token, tls=tls_files(config.cluster), node=f"the head at {head}")
         try:
             described = client.call("node.describe", {}, until_s=time.monotonic() + _JOINED_WITHIN_S)
+        except NodeUnreachableError as error:
+            if config.cluster.tls_cert is None and "Socket closed" in str(error.cause):  # what a server with TLS does
+                raise NodeUnreachableError(
+                    f"{error}. A session with TLS wants --set cluster.tls_cert=... --set cluster.tls_key=... here, too",
+                    timeout_s=error.timeout_s,
+                    node=error.node,
+                    cause=error.cause,
+                ) from error
+            raise
         finally:
             client.close()
         at = str(described["directory"][0]), int(described["directory"][1])
@@ -238,7 +247,12 @@ def _token(path: str, *, make: bool) -> str:
                 file.write(secrets.token_hex(32) + "\n")
         except FileExistsError:
             pass
-    token = read_private(path).strip()
+    try:
+        token = read_private(path).strip()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"there is no {os.path.abspath(path)}: --token-file is a copy of the file that the head made, of mode 0600"
+        ) from error
     if len(token) < 16 or not token.isascii() or not token.isprintable():
         raise ValueError(f"{os.path.abspath(path)} holds no token: one line of at least 16 letters is asked for")
     return token

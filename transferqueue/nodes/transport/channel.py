@@ -94,6 +94,8 @@ class Channel:
             except OSError as error:
                 raise self._failed(error) from error
             buffers = _behind(buffers, sent)
+            if buffers:
+                self._look_at_time()
 
     def receive(self) -> tuple[bytes, int]:
         """(header, how many bytes follow it) of the next frame. AttemptError."""
@@ -109,6 +111,7 @@ class Channel:
         """So many. Memory is taken as they come, not as they are announced. AttemptError."""
         got = bytearray()
         while len(got) < nbytes:
+            self._look_at_time()
             part = bytearray(min(nbytes - len(got), 1 << 20))
             self.receive_into([part])
             got += part
@@ -129,6 +132,8 @@ class Channel:
             if not got:
                 raise AttemptError(UNAVAILABLE, "the other end closed the connection")
             left = _behind(left, got)
+            if left:  # it came slowly: the kernel's limit is of one call, and begins again with the next one
+                self._look_at_time()
 
     def cancel(self) -> None:
         """From any thread: whoever sends or receives gets an AttemptError, once what has arrived is read."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -129,7 +130,9 @@ class PayloadServer:
     def _serve(self, channel: Channel) -> None:
         try:
             try:
+                channel.limit(time.monotonic() + _PROOF_S)
                 known = channel.admit(self._token, self.instance)
+                channel.limit(None)
             finally:
                 with self._guard:
                     self._unproven -= 1

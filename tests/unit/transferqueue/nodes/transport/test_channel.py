@@ -6,7 +6,11 @@ import contextlib
 import random
 import socket
 import struct
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,7 +20,7 @@ from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, sockets
 from tests.unit.transferqueue.nodes.transport.pulls import room_for
 from transferqueue._native import Store
 from transferqueue.errors import NodeAccessError
-from transferqueue.nodes.connection import AttemptError
+from transferqueue.nodes.connection import TIMED_OUT, AttemptError
 from transferqueue.nodes.transport.channel import MAGIC, MAX_DATA_NBYTES, Channel
 from transferqueue.nodes.transport.payload_server import PayloadServer, request_to_stream
 from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
@@ -113,6 +117,53 @@ def test_who_shows_nothing_is_closed_on(server: PayloadServer, monkeypatch: pyte
         each.close()
     wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connections")
     proven(server).close()
+
+
+def test_who_shows_it_a_byte_at_a_time_is_closed_on(server: PayloadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transferqueue.nodes.transport.payload_server._PROOF_S", 0.3)
+    shown = 0
+    with socket.create_connection((HOST, server.port), 5.0) as slow:
+        slow.settimeout(0.05)
+        with contextlib.suppress(ConnectionError):
+            while shown < 84:
+                with contextlib.suppress(TimeoutError):
+                    if not slow.recv(4096):
+                        break
+                shown += slow.send(MAGIC[shown : shown + 1] or b"x")
+    assert 0 < shown < 84
+    wait_for(lambda: not server._channels and not server._unproven, 5.0, "the end of the connection")
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_deadline_holds_where_bytes_go_slowly(takes: bool) -> None:
+    """The kernel's limit is of one call: each that brought a little would have had the whole time again."""
+    over = threading.Event()
+
+    def go_slowly() -> None:
+        with contextlib.suppress(OSError):
+            while not over.wait(0.02):
+                if takes:
+                    far.send(b"x")
+                else:
+                    far.recv(20_000)
+
+    with socket.create_server((HOST, 0)) as listener:
+        far = socket.create_connection(listener.getsockname(), 5.0)
+        near, _ = listener.accept()
+    thread = threading.Thread(target=go_slowly)
+    with far:
+        channel = Channel(near, 30.0)
+        channel.limit(time.monotonic() + 0.5)
+        thread.start()
+        try:
+            act: Callable[[], object] = partial(channel.receive_bytes, 1 << 20)
+            with pytest.raises(AttemptError) as raised:
+                (act if takes else partial(channel.send, b"", bytes(64 << 20)))()
+            assert raised.value.kind == TIMED_OUT
+        finally:
+            over.set()
+            thread.join()
+            channel.close()
 
 
 def test_connections_that_rest_are_closed_and_made_again(
