@@ -79,6 +79,7 @@ class DirectConnection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         fl = flight()
+        self._client: Any = None  # while it is made: another thread may fork meanwhile
         note_used(self)
         self._pid = os.getpid()
         self._headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
@@ -90,7 +91,7 @@ class DirectConnection:
             if pair is not None:
                 options["cert_chain"], options["private_key"] = pair
         scheme = "grpc" if tls is None else "grpc+tls"
-        self._client: Any = fl.connect(
+        self._client = fl.connect(
             f"{scheme}://{endpoint}",
             # Each connection is one of its own: streams are spread over several, and a new one is really new.
             generic_options=[("grpc.use_local_subchannel_pool", 1)],
@@ -120,7 +121,8 @@ class DirectConnection:
             self._client.close()
 
     def forked(self) -> None:
-        keep_for_ever(self._client)
+        if self._client is not None:
+            keep_for_ever(self._client)
 
     def _options(self, timeout_s: float) -> Any:
         return flight().FlightCallOptions(timeout=max(timeout_s, 0.001), headers=self._headers)

@@ -114,6 +114,9 @@ class RpcServer:
         self._record = CallRecord()
         self._stopping = threading.Event()
         self._pid = os.getpid()
+        self._at_exit: weakref.finalize[..., RpcServer] | None = (
+            None  # while it is made: another thread may fork meanwhile
+        )
         note_used(self)
         self._server: Any = _start(host, port, token, tls, self.answer, streams)
         self.port: int = self._server.port
@@ -147,7 +150,8 @@ class RpcServer:
         server, self._server = self._server, None
         if server is None or os.getpid() != self._pid:
             return
-        self._at_exit.detach()
+        if self._at_exit is not None:
+            self._at_exit.detach()
         ending = threading.Thread(target=server.shutdown, name="tq-nodes-shutdown", daemon=True)
         ending.start()
         ending.join(wait_s)
@@ -158,7 +162,8 @@ class RpcServer:
 
     def forked(self) -> None:
         """In a child process, where nothing of the library's may be touched."""
-        self._at_exit.detach()
+        if self._at_exit is not None:
+            self._at_exit.detach()
 
     def answer(self, body: Any) -> bytes:
         """To an attempt of a call, however it came."""

@@ -8,12 +8,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.native.native_session import exit_status, fork
 from tests.unit.transferqueue.nodes.serving import client_of, serving
 from transferqueue.errors import FieldNotReadyError, NodeAccessError
+from transferqueue.nodes import connection
+from transferqueue.nodes.flight_library import flight
 from transferqueue.nodes.rpc_server import Call, RpcServer
 
 pytestmark = pytest.mark.timeout(90)
@@ -70,6 +73,43 @@ def test_children_call_with_clients_that_were_in_use() -> None:
             ended.set()
             busy.join()
         assert client.call("pid", {}, until_s=soon(20)) == (parent, {})
+
+
+def test_a_fork_while_another_thread_makes_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is half made has nothing to keep, and what else there is is kept all the same."""
+    connecting, going_on = threading.Event(), threading.Event()
+
+    class SlowFlight:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(flight(), name)
+
+        def connect(self, *args: Any, **options: Any) -> Any:
+            connecting.set()
+            assert going_on.wait(60)
+            return flight().connect(*args, **options)
+
+    with serving({"m": lambda call: 1}) as server:
+        clients = [
+            client_of(server) for _ in range(4)
+        ]  # in a set: whatever the order, some come behind the half made one
+        for client in clients:
+            client.call("m", {}, until_s=soon(20))
+        late = client_of(server)
+        monkeypatch.setattr(connection, "flight", SlowFlight)
+        maker = threading.Thread(target=lambda: late.call("m", {}, until_s=soon(60)))
+        maker.start()
+        assert connecting.wait(20)
+
+        def child() -> None:
+            monkeypatch.undo()
+            for client in [*clients, late]:
+                assert client.call("m", {}, until_s=soon(30)) == 1
+
+        try:
+            assert exit_status(fork(child)) == 0
+        finally:
+            going_on.set()
+            maker.join()
 
 
 PROGRAM = """
