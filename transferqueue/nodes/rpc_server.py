@@ -114,9 +114,8 @@ class RpcServer:
         self._record = CallRecord()
         self._stopping = threading.Event()
         self._pid = os.getpid()
-        self._at_exit: weakref.finalize[..., RpcServer] | None = (
-            None  # while it is made: another thread may fork meanwhile
-        )
+        # While it is made: another thread may fork meanwhile.
+        self._at_exit: weakref.finalize[..., RpcServer] | None = None
         note_used(self)
         self._server: Any = _start(host, port, token, tls, self.answer, streams)
         self.port: int = self._server.port

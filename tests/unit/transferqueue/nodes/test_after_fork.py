@@ -89,9 +89,8 @@ def test_a_fork_while_another_thread_makes_a_connection(monkeypatch: pytest.Monk
             return flight().connect(*args, **options)
 
     with serving({"m": lambda call: 1}) as server:
-        clients = [
-            client_of(server) for _ in range(4)
-        ]  # in a set: whatever the order, some come behind the half made one
+        # They are in a set: in whatever order it goes, some come behind the half made one.
+        clients = [client_of(server) for _ in range(4)]
         for client in clients:
             client.call("m", {}, until_s=soon(20))
         late = client_of(server)
