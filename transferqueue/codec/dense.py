@@ -43,6 +43,30 @@ def check_storable(name: str, tensor: torch.Tensor) -> None:
             "(DTensor: full_tensor() or to_local())",
             fields=(name,),
         )
+    # Nested tensors are looked at by their values.
+    if not tensor.is_nested and not _has_memory(tensor):
+        raise _without_memory(name, tensor)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    if tensor.numel() == 0:
+        return True
+    try:
+        # A fake tensor warns of its address; the storage behind it tells without.
+        if type(tensor) is not torch.Tensor and tensor.untyped_storage().device != tensor.device:
+            return False
+        return tensor.data_ptr() != 0
+    except RuntimeError:
+        return False  # wrapped by a transform of torch.func
+
+
+def _without_memory(name: str, tensor: torch.Tensor) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"field {name!r}, a {type(tensor).__name__} of {tensor.numel()} values, has no memory that holds them (a fake, "
+        "functional or masked tensor, one inside a transform of torch.func, or one whose storage was freed): put a "
+        "plain tensor",
+        fields=(name,),
+    )
 
 
 def is_plain_bytes(tensor: torch.Tensor) -> bool:
@@ -71,12 +95,15 @@ def encode_dense_rows(leaf: Leaf, rows: list[torch.Tensor]) -> EncodedField:
     check_storable(leaf.name, first)
     row_nbytes = first.numel() * first.element_size()
     plain = [is_plain_bytes(row) for row in rows]
+    writes = [(i * row_nbytes, row.data_ptr(), row_nbytes) for i, row in enumerate(rows) if plain[i]]
+    if row_nbytes and not all(address for _, address, _ in writes):
+        raise _without_memory(leaf.name, next(row for row in rows if not row.data_ptr()))
     return EncodedField(
         leaf.name,
         _dense_schema(first.dtype, tuple(first.shape), leaf.path, leaf.inner_batch),
         data_nbytes=row_nbytes * len(rows),
         row_nbytes=row_nbytes,
-        writes=[(i * row_nbytes, row.data_ptr(), row_nbytes) for i, row in enumerate(rows) if plain[i]],
+        writes=writes,
         copies=[(i * row_nbytes, row) for i, row in enumerate(rows) if not plain[i]],
         keep=rows,
     )

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from tensordict import LazyStackedTensorDict, MemoryMappedTensor, NonTensorData, NonTensorStack, TensorDict, tensorclass
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.masked import masked_tensor
 
 from tests.unit.codec.compare import assert_same_rows, jagged, put_get, same
 from tests.unit.codec.fake_native import FakeReservation
@@ -57,6 +59,40 @@ REFUSED: dict[str, Any] = {
 def test_what_cannot_be_stored_is_refused_by_name(value: Any) -> None:
     with pytest.raises(SchemaMismatchError, match="'wrong'"):
         plan_put({"wrong": value})
+
+
+def freed() -> torch.Tensor:
+    """As sharded training frees parameters: the shape stays, the storage goes."""
+    tensor = torch.ones(4, 64)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+NO_MEMORY: dict[str, Any] = {
+    "fake": lambda: FakeTensorMode().from_tensor(torch.ones(4, 4)),
+    "fake, transposed": lambda: FakeTensorMode().from_tensor(torch.ones(4, 4)).t(),
+    "of zeros": lambda: torch._efficientzerotensor((4, 4)),
+    "masked": lambda: masked_tensor(torch.ones(4, 4), torch.eye(4) > 0),
+    "freed": freed,
+    "freed row": lambda: LazyStackedTensorDict(TensorDict({"x": torch.ones(4, 64)}), TensorDict({"x": freed()})),
+}
+
+
+@pytest.mark.parametrize("make", NO_MEMORY.values(), ids=list(NO_MEMORY))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tensor_without_memory_is_refused_rather_than_read(make: Any) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"'wrong.*has no memory"):
+        plan_put({"wrong": make()})
+
+
+@pytest.mark.parametrize("transform", ["functionalize", "vmap", "grad"])
+def test_a_tensor_inside_a_transform_is_refused_rather_than_read(transform: str) -> None:
+    def put(x: torch.Tensor) -> torch.Tensor:
+        with pytest.raises(SchemaMismatchError, match=r"'wrong'.*has no memory"):
+            plan_put({"wrong": x})
+        return x.sum()
+
+    getattr(torch.func, transform)(put)(torch.ones(4, 4))
 
 
 def test_batches_without_rows_or_of_other_types() -> None:
