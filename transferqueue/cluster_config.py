@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from transferqueue.config_values import as_count, as_host, as_optional_flag, config_key
+from transferqueue.config_values import as_count, as_flag, as_host, as_optional_flag, config_key
 from transferqueue.sizes import format_size, parse_size
 
 TRANSPORTS = ("sockets", "flight")
@@ -124,6 +124,12 @@ class ClusterConfig:
     tls_ca: str | None = config_key(
         _file, None, "file with the certificates that nodes accept; none: cluster.tls_cert itself"
     )
+    tls_verify_clients: bool = config_key(
+        as_flag,
+        False,
+        "whoever calls a node shows a certificate that cluster.tls_ca accepts, too (nodes and their processes show "
+        "cluster.tls_cert): a stranger gets no further than the handshake",
+    )
     transport: str = config_key(
         _transport,
         "sockets",
@@ -162,6 +168,10 @@ class ClusterConfig:
         if self.tls_ca is not None and self.tls_cert is None:
             raise ValueError(
                 "cluster.tls_ca is set without cluster.tls_cert and cluster.tls_key: nodes would not use it"
+            )
+        if self.tls_verify_clients and self.tls_cert is None:
+            raise ValueError(
+                "cluster.tls_verify_clients is set without cluster.tls_cert and cluster.tls_key: nobody would be asked"
             )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from transferqueue import cli
 from transferqueue.node_service import node_session
 from transferqueue.node_service.node_report import NodeStats
 from transferqueue.nodes.local_sessions import clusters_here, local_sessions
+from transferqueue.nodes.rpc_client import RpcClient
 
 pytest.importorskip("pyarrow.flight")
 pytestmark = pytest.mark.timeout(180)
@@ -185,13 +187,18 @@ def test_a_session_with_certificates_ends_on_all_nodes(
 ) -> None:
     tls = authority(tmp_path, "ours")
     keys = {"cluster.tls_cert": tls.cert, "cluster.tls_key": tls.key, "cluster.tls_ca": tls.ca}
-    with nodes_of(nursery, tmp_path, 2, everywhere=keys) as started:
+    with nodes_of(nursery, tmp_path, 2, everywhere={**keys, "cluster.tls_verify_clients": "true"}) as started:
         child = nursery.start(workers.attached, started.part(1))
         child.receive()
         assert [node.alive for node in seen_from(started.part(1))] == [True, True]
         join = ["node", "--join", started.processes[0].endpoint, "--token-file", str(started.token_file)]
         assert cli.main([*join, "--set", f"cluster.tls_cert={tls.cert}"]) == 1
         assert "belong together" in capsys.readouterr().err
+        place = seen_from(started.part(0))[0]
+        shows_none = RpcClient(place.host, place.port, token=started.token_file.read_text().strip(), tls=tls)
+        with pytest.raises(tq.NodeUnreachableError):
+            shows_none.call("members.nodes", {}, until_s=time.monotonic() + 1.0)
+        shows_none.close()
     assert left_behind(started.name) == []
     child.pipe.send("close")
     assert child.receive() == "closed"

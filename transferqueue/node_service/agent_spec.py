@@ -56,4 +56,9 @@ def tls_files(config: ClusterConfig) -> TlsFiles | None:
     config.check()
     if config.tls_cert is None or config.tls_key is None:
         return None
-    return TlsFiles(config.tls_cert, config.tls_key, config.tls_ca or config.tls_cert)
+    return TlsFiles(
+        config.tls_cert,
+        config.tls_key,
+        config.tls_ca or config.tls_cert,
+        verify_clients=config.tls_verify_clients,
+    )

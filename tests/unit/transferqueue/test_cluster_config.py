@@ -70,3 +70,5 @@ def test_certificate_and_key_belong_together(tmp_path: Path) -> None:
             build_config(given).cluster.check()
     with pytest.raises(ValueError, match=r"without cluster\.tls_cert"):
         build_config({"cluster.tls_ca": files["ca"]}).cluster.check()
+    with pytest.raises(ValueError, match=r"without cluster\.tls_cert"):
+        build_config({"cluster.tls_verify_clients": True}).cluster.check()
