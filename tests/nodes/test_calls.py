@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,6 +103,28 @@ def test_claims_from_other_nodes(cluster: OneProcess, p: str) -> None:
     assert again.meta.global_indexes == third.meta.global_indexes
     assert time.monotonic() - began_s < 9
     assert not cluster.at[2].client.claim("t", p, fields="x", batch_size=2, lease_s=30, timeout=0.05)
+
+
+def test_that_nothing_came_is_no_node_that_does_not_answer(cluster: OneProcess, p: str) -> None:
+    """The home waits for as long as the caller does: its answer comes before the call is given up."""
+    cluster.at[0].client.put(batch(2), partition_id=p)
+    away = cluster.at[2].client
+
+    def waits_in_vain(call: Callable[[], object]) -> type[BaseException]:
+        with pytest.raises(errors.TransferTimeoutError) as raised:
+            call()
+        return raised.type
+
+    assert not away.claim("t", p, fields="none", batch_size=1, lease_s=30, partial=True, timeout=1.0)
+    calls: list[Callable[[], object]] = [
+        lambda: away.wait(p, fields="none", count=1, timeout=1.0),
+        lambda: away.kv_batch_get(["none"], p, ["x"], timeout=1.0),
+    ]
+    met = in_threads([partial(waits_in_vain, call) for call in calls])
+    assert met == [errors.TransferTimeoutError] * 2
+    now_s = time.monotonic()
+    for timeout in (0.0, 0.2, 0.9, 1.0, 1.3, 60.0):
+        assert away.link.wait_slice(now_s + timeout) <= max(0.3, min(timeout - 0.7, 1.0)) + 1e-9
 
 
 @pytest.mark.parametrize("producer", [0, 1])

@@ -27,7 +27,7 @@ from transferqueue.codec import STORED, Part, decode_parts
 from transferqueue.errors import NodeUnreachableError, TransferTimeoutError
 from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.fetching import Fetched, Fetcher
-from transferqueue.nodes.link import LOCATE, WAIT_SLICE_S
+from transferqueue.nodes.link import LOCATE
 from transferqueue.nodes.located import Group, Located
 from transferqueue.nodes.names import PAYLOAD, ordinals_of
 from transferqueue.nodes.naming import groups_of, has_stubs
@@ -191,10 +191,7 @@ class AwayReadCalls(AwayWriteCalls):
         """What the home answers; waits there, a slice at a time."""
         rows = len(asked["indexes"]) if "indexes" in asked else None
         while True:
-            slice_s = None
-            if how.timeout is not None:
-                left_s = WAIT_SLICE_S if how.until_s is None else max(0.0, how.until_s - time.monotonic())
-                slice_s = min(left_s, WAIT_SLICE_S)
+            slice_s = None if how.timeout is None else self.link.wait_slice(how.until_s)
             args = {"partition": partition, **asked, "timeout": slice_s, "reader": self.link.ordinal}
             args[DESCRIBE] = self._fetcher.brings
             try:

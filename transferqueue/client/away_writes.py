@@ -32,7 +32,6 @@ from transferqueue.errors import (
 )
 from transferqueue.metadata import KVBatchMeta
 from transferqueue.nodes.errors import NotHomeError
-from transferqueue.nodes.link import WAIT_SLICE_S
 from transferqueue.nodes.payload import GRACE_S, InFlight, PayloadStore
 from transferqueue.nodes.published import Published
 from transferqueue.waiting import Steps, away, is_over, lock_timeout, run_steps
@@ -135,8 +134,6 @@ class AwayWriteCalls(RoutedCalls):
         until_s = self._put_deadline(timeout)
         timeout_s = self._config.put.timeout_s if timeout is None else timeout
         while True:
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            slice_s = WAIT_SLICE_S if left_s is None else min(left_s, WAIT_SLICE_S)
             args = {
                 "partition": partition,
                 "rows": {name: value for name, value in rows.items() if value is not None},
@@ -144,7 +141,7 @@ class AwayWriteCalls(RoutedCalls):
                 "names": None if payload is None else payload.names,
                 "nbytes": None if payload is None else payload.nbytes,
                 "drop": drop,
-                "timeout": slice_s,
+                "timeout": self.link.wait_slice(until_s),
             }
             call = functools.partial(self._tell, partition, args, self.link.until(until_s), payload)
             try:

@@ -143,12 +143,10 @@ class RoutedCalls(NodeClient):
             timeout = self._config.put.timeout_s
         until_s = deadline(timeout)
         while True:
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            slice_s = WAIT_SLICE_S if left_s is None else min(left_s, WAIT_SLICE_S)
             args = {
                 "name": name,
                 "partition": partition,
-                "arguments": _plain({**arguments, "timeout": slice_s}),
+                "arguments": _plain({**arguments, "timeout": self.link.wait_slice(until_s)}),
                 "claimant": self._claimant(),
             }
             try:

@@ -16,6 +16,9 @@ from transferqueue.nodes.shared_looks import DESCRIBE, Turn
 # Of a call that waits at a partition's home, the longest at once. A call that is cancelled meanwhile goes on so long,
 # and so does the home's agent when it is told to end.
 WAIT_SLICE_S = 1.0
+# What is left of a call's time then is for the answer that nothing came. An attempt of a main thread takes half a
+# second, and what follows it may wait anew.
+_ANSWER_S = 0.7
 _MOST_HOMES = 100_000
 _HEIR_S = 5.0
 LOCATE = "rows.locate"
@@ -138,6 +141,16 @@ class NodeLink:
         """The deadline of a call that has none of its own, or whose own may be over before it begins."""
         now_s = time.monotonic()
         return now_s + self._call_s if until_s is None else max(until_s, now_s + 1.0)
+
+    def wait_slice(self, until_s: float | None) -> float:
+        """How long a home may wait for what is not there yet, in a call that has until `until(until_s)`.
+
+        Shorter than that, so that the answer that nothing came is not taken for none.
+        """
+        if until_s is None:
+            return WAIT_SLICE_S
+        now_s = time.monotonic()
+        return min(max(0.0, until_s - now_s), WAIT_SLICE_S, max(until_s - now_s, 1.0) - _ANSWER_S)
 
     def call(
         self,
