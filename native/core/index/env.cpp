@@ -179,6 +179,10 @@ void Env::open_here(bool checked) {
   try {
     if (!checked) check_trees(txn, directory_);
     open_databases(txn, 0, dbis_);
+    MDB_stat stat_of_main;
+    check(mdb_env_stat(env.get(), &stat_of_main), "open the index");
+    page_nbytes_ = stat_of_main.ms_psize;
+    meta_pages_ = MetaPages(txn, page_nbytes_);
   } catch (...) {
     mdb_txn_abort(txn);
     throw;
@@ -186,9 +190,6 @@ void Env::open_here(bool checked) {
   check(mdb_txn_commit(txn), "open the index");  // a commit keeps the handles for the life of the environment
   MDB_envinfo info;
   check(mdb_env_info(env.get(), &info), "open the index");
-  MDB_stat stat_of_main;
-  check(mdb_env_stat(env.get(), &stat_of_main), "open the index");
-  page_nbytes_ = stat_of_main.ms_psize;
   total_pages_ = info.me_mapsize / page_nbytes_;
   pool_ = std::make_unique<Pool>();
   fork_epoch_ = current_fork_epoch();
@@ -207,6 +208,13 @@ void Env::find_descriptors() {
     const int fd = std::atoi(entry.path().filename().c_str());
     if (fd != pages && file.is_of(fd)) descriptors_.emplace_back(fd, file);
   }
+}
+
+void Env::check_committed(std::uint64_t id) const {
+  if (meta_pages_.have(id)) [[likely]] return;
+  const auto& [pages, file] = descriptors_.front();
+  if (file.is_of(pages)) return;  // there was nothing to write
+  if (take_back(directory_, id)) throw_descriptor_lost("index in " + directory_);
 }
 
 bool Env::has_descriptors() const noexcept {

@@ -19,6 +19,7 @@
 
 #include "core/error.hpp"
 #include "core/file_identity.hpp"
+#include "core/index/lost_commit.hpp"
 #include "core/index/tables.hpp"
 
 namespace tq::index {
@@ -61,6 +62,9 @@ class Env {
     const auto& [pages, file] = descriptors_.front();
     if (!file.is_of(pages)) [[unlikely]] throw_descriptor_lost("index in " + directory_);
   }
+
+  // Behind a commit, inside the gate: the same, where what it wrote went elsewhere. The index is then as it was before it.
+  void check_committed(std::uint64_t id) const;
 
   MDB_env* raw() const { return env_; }
   MDB_dbi dbi(Table table) const { return dbis_[static_cast<unsigned>(database_of(table))]; }
@@ -105,6 +109,7 @@ class Env {
   MDB_dbi dbis_[n_databases] = {};
   std::uint64_t total_pages_ = 0;
   std::uint64_t page_nbytes_ = 0;
+  MetaPages meta_pages_;
   unsigned fork_epoch_ = 0;
   std::vector<std::pair<int, FileIdentity>> descriptors_;  // LMDB's; first the one it writes to
   std::atomic<std::uint64_t> stuck_txn_{0};

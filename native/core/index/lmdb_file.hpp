@@ -61,6 +61,7 @@ inline constexpr std::uint64_t meta_pages = 2;
 // lock.mdb: a line, a line with the writers' mutex, then the readers.
 //   0 | magic | 4 | format | 8 | readers' mutex [40] | 48 | transaction | 56 | readers | 64 | writers' mutex [40] | 128 | slots
 inline constexpr std::size_t reader_mutex_offset = 8;
+inline constexpr std::size_t transaction_offset = 48;
 inline constexpr std::size_t n_readers_offset = 56;
 inline constexpr std::size_t writer_mutex_offset = 64;
 inline constexpr std::size_t readers_offset = 128;

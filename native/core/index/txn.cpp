@@ -177,7 +177,9 @@ void WriteTxn::commit(Room room) {
   TQ_PAUSE("index.before_commit");
   release_fence();
   MDB_txn* txn = std::exchange(txn_, nullptr);  // freed by the commit, also when it fails
+  const std::uint64_t id = mdb_txn_id(txn);
   check(mdb_txn_commit(txn), "commit to the index");
+  env_.check_committed(id);
   TQ_PAUSE_NOTHROW("index.after_commit");
 }
 
