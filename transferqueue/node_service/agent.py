@@ -23,6 +23,7 @@ from transferqueue.node_service.node_session import NodeSession, last_file, open
 from transferqueue.node_service.warm_room import WarmRoom
 from transferqueue.node_service.work import NodeWork, make_work
 from transferqueue.nodes.cluster_file import write_cluster_file
+from transferqueue.nodes.names import is_hidden
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.tls import TlsFiles
 from transferqueue.service import StorageService
@@ -255,7 +256,7 @@ class Agent:
         }
 
     def _homes(self) -> list[str]:
-        return [name for name in self.attachment.store.partitions() if not name.startswith("\x01")]
+        return [name for name in self.attachment.store.partitions() if not is_hidden(name)]
 
     def _end(self) -> None:
         server, self._server = self._server, None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from transferqueue.errors import NodeUnreachableError
@@ -29,18 +31,20 @@ class HeardDirectory:
 
     def role_of(self, partition: str, until_s: float) -> Role:
         """See `DirectoryClient.role_of`."""
-        try:
+        with self._noted():
             return self._directory.role_of(partition, until_s=until_s)
-        except NodeUnreachableError:
-            self._unheard_s = time.monotonic()
-            raise
 
     def touch(self, ordinal: int, seen: tuple[int, int] | None, until_s: float) -> Touched:
         """See `DirectoryClient.touch`."""
-        try:
+        with self._noted():
             touched = self._directory.touch(ordinal, seen, until_s=until_s)
+        self._unheard_s = -_AWAY_S
+        return touched
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
         except NodeUnreachableError:
             self._unheard_s = time.monotonic()
             raise
-        self._unheard_s = -_AWAY_S
-        return touched

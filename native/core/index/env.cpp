@@ -212,8 +212,7 @@ void Env::find_descriptors() {
 
 void Env::check_committed(std::uint64_t id) const {
   if (meta_pages_.have(id)) [[likely]] return;
-  const auto& [pages, file] = descriptors_.front();
-  if (file.is_of(pages)) return;  // there was nothing to write
+  if (writes_to_index()) return;  // there was nothing to write
   if (take_back(directory_, id)) throw_descriptor_lost("index in " + directory_);
 }
 

@@ -59,8 +59,7 @@ class Env {
   // Before every call, since LMDB writes by number: Error(closed) where the descriptor was closed in this process by somebody else.
   // (Without syncing it writes meta pages to the same one; the other is only closed by number.)
   void check_descriptor() const {
-    const auto& [pages, file] = descriptors_.front();
-    if (!file.is_of(pages)) [[unlikely]] throw_descriptor_lost("index in " + directory_);
+    if (!writes_to_index()) [[unlikely]] throw_descriptor_lost("index in " + directory_);
   }
 
   // Behind a commit, inside the gate: the same, where what it wrote went elsewhere. The index is then as it was before it.
@@ -99,6 +98,7 @@ class Env {
   void open_here(bool checked);  // `checked`: by whoever opened it first
   void forget_inherited() noexcept;
   void find_descriptors();
+  bool writes_to_index() const noexcept { return descriptors_.front().second.is_of(descriptors_.front().first); }
   bool has_descriptors() const noexcept;
   void close_environment() noexcept;
   [[noreturn]] void throw_gone() const;

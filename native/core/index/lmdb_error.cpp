@@ -25,8 +25,8 @@ void throw_lmdb(int rc, const std::string& doing) {
     case MDB_BAD_TXN:
       throw Error(ErrorCode::closed, could_not + "the transaction belongs to another process or failed before; "
                                                  "after a fork the child must attach anew");
-    case EBADF:  // its descriptor was ours when it was looked at (file_identity.hpp)
-      throw Error(ErrorCode::closed, could_not + "a descriptor of the index was closed in this process, and not by the session");
+    case EBADF:  // it was ours when it was looked at
+      throw_descriptor_lost("index");
     case MDB_PANIC:
       throw Error(ErrorCode::corrupt, could_not + "the index failed fatally in this process (a thread died while it wrote); "
                                                   "other processes can go on, this one must be restarted");

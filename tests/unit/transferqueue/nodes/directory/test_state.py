@@ -216,13 +216,19 @@ def test_a_node_that_was_lost_with_the_directory_is_not_forgotten() -> None:
     assert after.home_of("q", create_at=1) == 0, "its rows are lost, which is not as if there had been none"
 
 
+def started_again(before: DirectoryState, name: str, ordinal: int) -> DirectoryState:
+    """A directory that this node told at 0.5 of the nodes that `before` knew."""
+    after = state(settle_s=3.0, again=True)
+    joined(after, name, 0.5, ordinal=ordinal, incarnation=1)
+    after.recall(before.nodes(0.0), {}, 0.5)
+    return after
+
+
 def test_all_that_are_told_of_have_come_back() -> None:
     before = state()
     for name in "ab":
         joined(before, name)
-    after = state(settle_s=3.0, again=True)
-    joined(after, "a", 0.5, ordinal=0, incarnation=1)
-    after.recall(before.nodes(0.0), {}, 0.5)
+    after = started_again(before, "a", 0)
     assert not after.settled(0.5)
     joined(after, "b", 0.6, ordinal=1, incarnation=1)
     assert after.settled(0.6), "nobody else is waited for"
@@ -232,9 +238,7 @@ def test_who_lost_its_rows_while_there_was_no_directory_gets_another_number() ->
     before = state()
     for name in "abc":
         joined(before, name)
-    after = state(settle_s=3.0, again=True)
-    joined(after, "b", 0.5, ordinal=1, incarnation=1)
-    after.recall(before.nodes(0.0), {}, 0.5)
+    after = started_again(before, "b", 1)
     with pytest.raises(ValueError, match="is node 0"):
         joined(after, "a", 1.0, ordinal=3)
     joined(after, "c", 1.0, ordinal=2, incarnation=1)
