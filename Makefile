@@ -47,11 +47,12 @@ $(STAMPS)/headers:
 	@if [ ! -e /usr/include/lmdb.h ] || [ ! -e /usr/include/doctest/doctest.h ]; then $(call apt_install,liblmdb-dev doctest-dev); fi
 	@touch $@
 
-# What builds the native module; the rest comes with it, from the lists in pyproject.toml.
+# What builds the native module, and (setuptools, wheel) a package that the examples need and that comes as source only;
+# the rest comes with it, from the lists in pyproject.toml.
 $(STAMPS)/python: constraints.txt pyproject.toml
 	@mkdir -p $(STAMPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja cmake
+	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja cmake setuptools wheel
 	@touch $@
 
 # The editable install keeps tests and examples on the checkout; pause points are what the crash tests stop at.

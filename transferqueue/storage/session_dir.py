@@ -37,6 +37,7 @@ from transferqueue.storage.session_lock import SessionLock
 _log = get_logger("storage")
 FORMAT_VERSION = 3
 INDEX_FILES = ("data.mdb", "lock.mdb", "slots.lock")  # of LMDB, and the lock around its reader slots
+_NAME_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _warned_foreign: set[str] = set()
 
 
@@ -111,10 +112,12 @@ def claim_directory(paths: SessionPaths) -> SessionLock | None:
             if lock is not None:
                 lock.close()
             shutil.rmtree(temporary, ignore_errors=True)
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EACCES):
+            if error.errno in (*_NAME_TAKEN, errno.EPERM, errno.EACCES):
                 refuse_untrusted(paths.directory, directory=True)
                 if os.path.lexists(paths.directory):
                     return None
+                if error.errno in _NAME_TAKEN:
+                    continue  # whoever had it has just removed it
             if error.errno == errno.ENOENT and os.path.isdir(SHM_DIRECTORY):
                 continue  # somebody cleans up, and met it before it was locked
             raise

@@ -15,11 +15,14 @@ constexpr std::size_t max_held = 512;  // of one transaction
 
 struct Tile {
   Span span;
-  std::uint64_t moved = 0;  // bytes that have to leave; 0: free
+  std::uint64_t moved = 0;  // bytes that have to leave, and find room elsewhere; 0: free
   bool fixed = false;       // pending, retired, or read by somebody
+
+  bool free() const { return moved == 0 && !fixed; }
+  std::uint64_t end() const { return span.offset + span.nbytes; }
 };
 
-// Everything below the backed end, by offset; together they cover it.
+// All that is backed, by offset; together they cover it.
 std::vector<Tile> tiles(const Txn& txn, const std::unordered_set<std::uint64_t>& leased) {
   std::vector<Tile> all;
   const auto counters_value = txn.get(Key(Table::counters));
@@ -50,7 +53,7 @@ std::vector<Tile> tiles(const Txn& txn, const std::unordered_set<std::uint64_t>&
     Cursor cursor(txn, Table::blocks);
     for (bool found = cursor.seek(Key(Table::blocks)); found; found = cursor.next()) {
       const BlockRecord record = BlockRecord::parse(cursor.value());
-      add({record.span, record.live_bytes(), leased.contains(key_u64(cursor.tail(), 0))});
+      add({record.span, span_nbytes(record.live_bytes()), leased.contains(key_u64(cursor.tail(), 0))});
     }
   }
   std::sort(all.begin(), all.end(), [](const Tile& a, const Tile& b) { return a.span.offset < b.span.offset; });
@@ -65,31 +68,41 @@ std::optional<Span> Index::cheapest_window(std::uint64_t nbytes, const std::vect
   const ReadTxn txn(*impl_->env);
   const std::vector<Tile> all = tiles(txn, readers);
   std::uint64_t free = 0;
-  for (const Tile& tile : all) free += tile.moved == 0 && !tile.fixed ? tile.span.nbytes : 0;
-  nbytes += page_nbytes;  // large spans start at a page, and a window where a block does
+  for (const Tile& tile : all) free += tile.free() ? tile.span.nbytes : 0;
+  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
+  nbytes = span_nbytes(nbytes);
   std::optional<Span> best;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t covered = 0;
   std::uint64_t moved = 0;
   std::uint64_t free_inside = 0;
   std::size_t fixed = 0;
   std::size_t end = 0;
   const auto count = [&](const Tile& tile, int sign) {
     const auto change = [sign](std::uint64_t& sum, std::uint64_t by) { sum = sign > 0 ? sum + by : sum - by; };
-    change(covered, tile.span.nbytes);
     change(moved, tile.moved);
-    if (tile.moved == 0 && !tile.fixed) change(free_inside, tile.span.nbytes);
+    if (tile.free()) change(free_inside, tile.span.nbytes);
     fixed = sign > 0 ? fixed + tile.fixed : fixed - tile.fixed;
   };
+  // For each first tile, the fewest that hold such a span: its start only grows with the tile, and so does its end.
   for (std::size_t begin = 0; begin < all.size(); ++begin) {
-    for (; end < all.size() && covered < nbytes; ++end) count(all[end], 1);
-    if (covered < nbytes) break;
-    // What leaves must find room outside.
-    if (fixed == 0 && moved < least && moved <= free - free_inside) {
-      least = moved;
-      best = Span{all[begin].span.offset, covered};
+    const Tile& first = all[begin];
+    const std::uint64_t start = (first.span.offset + unit - 1) / unit * unit;
+    for (; end < all.size() && (end == begin || all[end - 1].end() < start + nbytes); ++end) count(all[end], 1);
+    const Tile& last = all[end - 1];
+    if (last.end() < start + nbytes) break;
+    if (fixed == 0 && moved < least) {
+      // Blocks leave whole; of a free tile at either end the window has what it needs, and the rest is room to move to.
+      Span window{first.free() ? start : first.span.offset, 0};
+      if (first.free() && !last.free()) window.offset = (last.end() - nbytes) / unit * unit;
+      window.nbytes = (last.free() ? start + nbytes : last.end()) - window.offset;
+      const std::uint64_t outside =
+          free - free_inside + (window.offset - first.span.offset) + (last.end() - window.offset - window.nbytes);
+      if (moved <= outside) {
+        least = moved;
+        best = window;
+      }
     }
-    count(all[begin], -1);
+    count(first, -1);
   }
   return best;
 }

@@ -235,12 +235,9 @@ def test_rows_that_go_or_change_between_the_look_and_the_move(client: TransferQu
 def test_a_store_full_to_the_last_byte_with_one_row_of_each_block_alive(client: TransferQueueClient) -> None:
     """No room for a copy anywhere but in the headroom; and no service."""
     left = [client.put(mebibytes(1, n, rows=64), partition_id="p", timeout=0) for n in range(24)]
-    size = 8 << 20
-    while figures(client)["free_bytes"]:
-        try:
-            client.put(TensorDict({"x": torch.zeros(1, size, dtype=torch.uint8)}, [1]), partition_id="p", timeout=0)
-        except tq.StorageFullError:
-            size //= 2
+    # Each as large as the largest free piece: a larger one would have the others moved to make room.
+    while size := figures(client)["largest_free_extent_bytes"]:
+        client.put(TensorDict({"x": torch.zeros(1, size, dtype=torch.uint8)}, [1]), partition_id="p", timeout=0)
     left = [keep(client, meta, [at]) for at, meta in enumerate(left)]
     assert figures(client)["free_bytes"] == 0
     client.put(mebibytes(16, 255), partition_id="q", timeout=0)
@@ -280,6 +277,18 @@ def test_free_pieces_are_joined_for_a_put_that_none_of_them_holds(client: Transf
     client._store.check()
     for n, meta in enumerate(metas[1::2]):
         assert (client.get_data(meta)["x"] == 2 * n + 1).all()
+    assert (client.get_data(large)["x"] == 255).all()
+
+
+def test_a_row_amid_free_room_makes_way_for_a_put_of_nearly_all(client: TransferQueueClient) -> None:
+    """Half of the store is free before it and nearly half behind, and no whole number of these pieces is the put's size."""
+    first = client.put(mebibytes(15, 1), partition_id="p", timeout=0)
+    small = client.put(TensorDict({"x": torch.tensor([[7]])}, [1]), partition_id="q", timeout=0)
+    client.clear_samples(first)
+    assert figures(client)["used_bytes"] < 1 << 16
+    large = client.put(mebibytes(30, 255), partition_id="p", timeout=0)
+    client._store.check()
+    assert client.get_data(small)["x"].tolist() == [[7]]
     assert (client.get_data(large)["x"] == 255).all()
 
 

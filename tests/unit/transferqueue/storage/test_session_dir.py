@@ -57,6 +57,29 @@ def test_a_name_is_claimed_once_and_private(paths: SessionPaths) -> None:
     lock.close()
 
 
+def test_a_name_that_comes_free_while_it_is_claimed_is_claimed(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = session_dir.claim_directory(paths)
+    assert holder is not None
+    rename = os.rename
+
+    def rename_onto_what_goes_next(source: str, target: str) -> None:
+        try:
+            rename(source, target)
+        except OSError:
+            monkeypatch.setattr(os, "rename", rename)
+            session_dir.remove_session(paths)
+            raise
+
+    monkeypatch.setattr(os, "rename", rename_onto_what_goes_next)
+    lock = session_dir.claim_directory(paths)
+    assert lock is not None
+    assert lock.is_current()
+    lock.close()
+    holder.close()
+
+
 def test_a_held_session_is_not_removed_and_a_free_one_is(paths: SessionPaths) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
