@@ -261,7 +261,7 @@ def test_several_processes_fill_store_and_index_for_long(client: tq.TransferQueu
 # -- a full file system, at each step that takes of it ---------------------------------------------------------------
 
 ON_A_FULL_TMPFS = """
-import os, subprocess, sys, torch, transferqueue as tq
+import os, shutil, subprocess, sys, tempfile, torch, transferqueue as tq
 from contextlib import contextmanager
 from tensordict import TensorDict
 from transferqueue.storage import creation
@@ -319,6 +319,8 @@ options = {"storage.size": "40MiB", "storage.index_size": "16MiB"}
 with tq.init(**options) as session:
     client, store = session.client, session.attachment.store
     kept = client.put(of_bytes(70_000), partition_id="kept")
+    saved = tempfile.mkdtemp() + "/checkpoint"
+    client.save_checkpoint(saved)
     with filled():
         # 2. Payload: its first step, of 32 MiB, is backed.
         print("payload", refused(lambda: [client.put(of_bytes(MIB), partition_id="p", timeout=0) for _ in range(39)]))
@@ -334,13 +336,20 @@ with tq.init(**options) as session:
         code = "import sys, transferqueue as tq; sys.excepthook = lambda *e: print(e[1].resource); tq.attach(%r)"
         done = subprocess.run([sys.executable, "-c", code % session.name], capture_output=True, text=True)
         print("joiner", done.stdout.strip(), done.stderr[-300:])
-        # 5. Block table: its first step holds 8192 slots.
+        # 5. Which session a checkpoint comes from: readers see the session as it was.
+        print("load", refused(lambda: client.load_checkpoint(saved)))
+        assert client.get_partition_list() == ["kept", "p"], client.get_partition_list()
+        assert store.stats()["pending_bytes"] == 0
+        # 6. Block table: its first step holds 8192 slots.
         client.clear_partition("p")
         store.reclaim()
         print("table", refused(lambda: [client.put(of_bytes(64), partition_id="p", timeout=0) for _ in range(9000)]))
         store.check()
         assert client.get_data(kept)["x"].shape == (1, 70_000)
         client.clear_partition("p")
+    client.load_checkpoint(saved)
+    assert client.get_partition_list() == ["kept"], client.get_partition_list()
+    shutil.rmtree(os.path.dirname(saved))
     for _ in range(9000):
         client.put(of_bytes(64), partition_id="p", timeout=0)
     client.clear_partition("p")
@@ -365,6 +374,7 @@ def test_a_full_file_system_at_each_step_that_takes_of_it() -> None:
         "leases lease file",
         "held 512",
         "joiner lease file ",
+        "load session",
         "table block table",
         "again",
         "end",

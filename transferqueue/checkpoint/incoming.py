@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,14 +109,17 @@ class Incoming:
             for partition, start, end in zip(of_field, starts.tolist(), ends.tolist(), strict=True)
         )
 
-    def switch(self) -> None:
+    def switch(self, noting: AbstractContextManager[None]) -> None:
         """One commit puts it in the place of all that the store's session holds.
 
+        Args:
+            noting: entered before, left behind the commit.
+
         Raises:
-            CorruptCheckpointError: its tables contradict each other. Nothing was changed.
+            CorruptCheckpointError: its tables contradict each other. Nothing was changed. What `noting` raises.
         """
         try:
-            with as_corruption(self._shown, "its tables contradict each other"):
+            with noting, as_corruption(self._shown, "its tables contradict each other"):
                 self._store.load(self._plan.session, self._reservations)
         except BaseException:
             self.drop()

@@ -4,6 +4,8 @@ there."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +27,19 @@ class Loaded:
     user_metadata: Any
 
 
-def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickle: bool = False) -> Loaded:
+def load(
+    store: _native.Store,
+    directory: str | os.PathLike[str],
+    noting: Callable[[tuple[str, ...]], AbstractContextManager[None]],
+    *,
+    allow_pickle: bool = False,
+) -> Loaded:
     """Replaces all rows of the store's session by those of a checkpoint, of one machine or of several nodes.
 
     Until the last step, which is one commit, nothing that a reader of the session sees changes; views held stay.
 
     Args:
+        noting: is around the last step, with `Loaded.sessions`.
         allow_pickle: whether values that only pickle keeps may be among what is loaded.
 
     Raises:
@@ -44,8 +53,9 @@ def load(store: _native.Store, directory: str | os.PathLike[str], *, allow_pickl
         files.verify()
         parts = files.manifest.parts
         plan = _whole(files) if parts is None else _of_nodes(files, parts)
-        Incoming(store, files, plan, allow_pickle=allow_pickle).switch()
-        return loaded_of(files)
+        loaded = loaded_of(files)
+        Incoming(store, files, plan, allow_pickle=allow_pickle).switch(noting(loaded.sessions))
+        return loaded
 
 
 def loaded_of(files: CheckpointFiles) -> Loaded:

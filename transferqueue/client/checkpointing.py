@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
 from transferqueue import checkpoint
 from transferqueue.aio import asynchronous
 from transferqueue.client.streams import StreamCalls
-from transferqueue.storage.loaded_sessions import read_loaded_sessions, write_loaded_sessions
+from transferqueue.storage.loaded_sessions import noting_loaded_sessions, read_loaded_sessions
 
 
 class CheckpointCalls(StreamCalls):
@@ -64,9 +65,8 @@ class CheckpointCalls(StreamCalls):
             ImportError: as in `save_checkpoint`.
         """
         store = self._open()
-        loaded = checkpoint.load(store, dir, allow_pickle=self._may_unpickle(allow_pickle))
-        write_loaded_sessions(self._attachment.paths, loaded.sessions)
-        return loaded.user_metadata
+        noting = functools.partial(noting_loaded_sessions, self._attachment.paths)
+        return checkpoint.load(store, dir, noting, allow_pickle=self._may_unpickle(allow_pickle)).user_metadata
 
     def save_controller_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Writes what the session says about its rows (keys, tags, consumption, states of samplers), not their fields,

@@ -16,7 +16,7 @@ from transferqueue.errors import NodeUnreachableError
 from transferqueue.node_service.home_calls import names_of
 from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.rpc_server import Call
-from transferqueue.storage.loaded_sessions import write_loaded_sessions
+from transferqueue.storage.loaded_sessions import noting_loaded_sessions
 
 if TYPE_CHECKING:
     from transferqueue.checkpoint.incoming import Incoming
@@ -135,9 +135,8 @@ class CheckpointCalls:
             if share.switched:
                 return
             assert share.incoming is not None  # narrowing: brought before
-            share.incoming.switch()
+            share.incoming.switch(noting_loaded_sessions(self._attachment.paths, tuple(call.args["sessions"])))
             share.switched = True
-            write_loaded_sessions(self._attachment.paths, tuple(call.args["sessions"]))
 
     def _end(self, call: Call) -> None:
         self._finish(str(call.args["id"]))

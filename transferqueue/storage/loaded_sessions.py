@@ -7,18 +7,44 @@ session.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+from collections.abc import Iterator
 
 import msgspec
 
-from transferqueue.errors import CorruptSegmentError
-from transferqueue.storage.names import SessionPaths
-from transferqueue.storage.private_files import read_private, write_private
+from transferqueue.errors import CorruptSegmentError, StorageFullError
+from transferqueue.storage.creation import free_bytes
+from transferqueue.storage.names import SHM_DIRECTORY, SessionPaths
+from transferqueue.storage.private_files import read_private, replaced_private
 
 
-def write_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> None:
-    """Replaces what was there, in one step."""
-    write_private(paths.loaded_sessions, json.dumps([name for name in dict.fromkeys(names) if name != paths.name]))
+@contextlib.contextmanager
+def noting_loaded_sessions(paths: SessionPaths, names: tuple[str, ...]) -> Iterator[None]:
+    """Around the step that puts what was loaded in the place of what was there: replaces the file behind it, at once.
+
+    Raises:
+        StorageFullError: the file system has no room for it; the body did not run.
+    """
+    text = json.dumps([name for name in dict.fromkeys(names) if name != paths.name])
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(replaced_private(paths.loaded_sessions, text))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            free, total = free_bytes(SHM_DIRECTORY)
+            raise StorageFullError(
+                f"{SHM_DIRECTORY} has no room for the {len(text)} bytes that say which sessions were loaded. Free some",
+                resource="session",
+                wanted_bytes=len(text),
+                used_bytes=total - free,
+                leased_bytes=0,
+                free_bytes=free,
+                total_bytes=total,
+            ) from error
+        yield
 
 
 def read_loaded_sessions(paths: SessionPaths) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import os
 import pwd
 import secrets
 import stat
+from collections.abc import Iterator
 
 from transferqueue.errors import UntrustedFileError
 
@@ -79,18 +80,26 @@ def make_private_directory(path: str) -> None:
     os.chmod(path, DIRECTORY_MODE)  # the umask may have taken bits of our own
 
 
-def write_private(path: str, text: str) -> None:
-    """Replaces the file in one step."""
+@contextlib.contextmanager
+def replaced_private(path: str, text: str) -> Iterator[None]:
+    """Replaces the file in one step once the body is done: what can fail of it for want of room fails before."""
     part = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.part"
     fd = create_private(part)
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
+        yield
         os.rename(part, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+
+
+def write_private(path: str, text: str) -> None:
+    """Replaces the file in one step."""
+    with replaced_private(path, text):
+        pass
 
 
 def read_private(path: str) -> str:

@@ -281,7 +281,7 @@ def test_free_pieces_are_joined_for_a_put_that_none_of_them_holds(client: Transf
 
 
 def test_a_row_amid_free_room_makes_way_for_a_put_of_nearly_all(client: TransferQueueClient) -> None:
-    """Half of the store is free before it and nearly half behind, and no whole number of these pieces is the put's size."""
+    """Half of the store is free before it and nearly half behind; no whole number of these pieces is the put's size."""
     first = client.put(mebibytes(15, 1), partition_id="p", timeout=0)
     small = client.put(TensorDict({"x": torch.tensor([[7]])}, [1]), partition_id="q", timeout=0)
     client.clear_samples(first)
