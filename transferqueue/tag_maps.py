@@ -102,7 +102,7 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
 
     Raises:
         TypeError: a name is not a str, or tags is not a mapping.
-        ValueError: a value cannot be stored (no pickle of it, a lone surrogate); the message names its tag.
+        ValueError: a name or value cannot be stored (no pickle of it, a lone surrogate); the message names the tag.
     """
     if tags is None:
         return b""
@@ -136,7 +136,10 @@ def _heads(names: tuple[Any, ...]) -> tuple[bytes, tuple[tuple[str, bytes], ...]
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"names of tags must be str, not {name!r}")
-        raw = name.encode()
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the name of tag {name!r} holds a lone surrogate, which cannot be stored") from None
         heads.append((name, _COUNT.pack(len(raw)) + raw))
     heads.sort(key=lambda head: head[1][_COUNT.size :])
     return _COUNT.pack(len(names)), tuple(heads)

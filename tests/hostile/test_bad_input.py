@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import transferqueue as tq
 from tests.support.sessions import embedded
@@ -54,6 +55,31 @@ def content(client: TransferQueueClient) -> dict[str, Any]:
 
 def numbers(rows: int, name: str = "x") -> TensorDict:
     return TensorDict({name: torch.arange(rows)}, [rows])
+
+
+def inside_itself(batch: Any = None) -> Any:
+    """A TensorDict, which lets nobody do so by its interface, or a dict."""
+    if batch is None:
+        batch = numbers(3)
+        batch._tensordict["self"] = batch
+    else:
+        batch["self"] = batch
+    return batch
+
+
+def transposed(rows: int) -> TensorDict:
+    return TensorDict({"x": torch.zeros(2, rows).t()}, [rows])
+
+
+def put_under_fake_mode(client: TransferQueueClient, batch: TensorDict) -> None:
+    with FakeTensorMode():
+        client.put(batch, partition_id="p")
+
+
+def freed() -> torch.Tensor:
+    tensor = torch.arange(4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
 
 
 Call = Callable[[TransferQueueClient], Any]
@@ -151,6 +177,13 @@ Mismatch, Full = tq.SchemaMismatchError, tq.StorageFullError
         (lambda c: c.put(numbers(2, "\ud800"), partition_id="p"), ValueError, "surrogate"),
         (lambda c: c.kv_put("a", "p", tag={"call": lambda: 1}), ValueError, "tag 'call'.*function"),
         (lambda c: c.kv_put("a", "p", tag={"text": "\ud800"}), ValueError, "tag 'text'"),
+        (lambda c: c.kv_put("a", "p", tag={"\ud800": 1}), ValueError, "name of tag.*surrogate"),
+        (lambda c: c.put(inside_itself(), partition_id="p"), Mismatch, "nested more than 100 deep, or inside itself"),
+        (lambda c: put_under_fake_mode(c, transposed(3)), Mismatch, "'x' cannot be read"),
+        (lambda c: c.kv_put("a", "p", {"x": {"tensor": freed()}}), Mismatch, "row 0 of field 'x'.*storage"),
+        (lambda c: c.save_checkpoint("never made", metadata=inside_itself({})), ValueError, "must be JSON"),
+        (lambda c: c.alloc({"x": ((1 << 70,), torch.int8)}, partition_id="p", batch_size=1), Full, "'x'"),
+        (lambda c: c.alloc({"x": ((1 << 63, 0), torch.int8)}, partition_id="p", batch_size=1), Full, "'x'"),
         # sizes beyond the store
         (
             lambda c: c.put(TensorDict({"x": torch.zeros(2, 40 << 20, dtype=torch.uint8)}, [2]), partition_id="p"),

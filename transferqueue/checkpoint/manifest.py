@@ -155,7 +155,8 @@ def check_user_metadata(metadata: Any) -> None:
     try:
         back = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise type(error)(f"metadata of a checkpoint must be JSON values: {error}") from None
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"metadata of a checkpoint must be JSON values: {error}") from None
     if back != metadata:
         raise TypeError(
             "metadata of a checkpoint must be JSON values, and JSON would not give this back as it is: names in its "

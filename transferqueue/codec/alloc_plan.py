@@ -201,5 +201,9 @@ def _allocated(path: tuple[str, ...], spec: Spec, n_rows: int) -> EncodedField:
         return EncodedField(name, schema, data_nbytes=int(offsets[-1]), offsets=offsets)
     shape, dtype = spec
     row_nbytes = math.prod(shape) * dtype.itemsize
+    if max(shape, default=0) >= 2**63:
+        raise StorageFullError(
+            f"field {name!r}: no store has room for rows of shape {list(shape)}"[:300], wanted_bytes=row_nbytes * n_rows
+        )
     schema = forms.schema_bytes(forms.DENSE, name_of(dtype), shape, path=stored_path)
     return EncodedField(name, schema, data_nbytes=row_nbytes * n_rows, row_nbytes=row_nbytes)

@@ -13,7 +13,7 @@ from tensordict.tensorclass import is_non_tensor
 from transferqueue.codec import schema as forms
 from transferqueue.codec.dense import encode_dense, encode_dense_rows, row_mismatch
 from transferqueue.codec.dtypes import torch_name_of_numpy
-from transferqueue.codec.encoded_field import EncodedField
+from transferqueue.codec.encoded_field import EncodedField, reading
 from transferqueue.codec.field_tree import Leaf, RowList, leaves, stack_values
 from transferqueue.codec.put_plan import PutPlan
 from transferqueue.codec.python_columns import encode_numpy, encode_rows
@@ -49,7 +49,8 @@ def plan_put(batch: Any, n_rows: int | None = None, *, lists_are_rows: bool = Fa
     for leaf, value in leaves(batch, rows):
         if lists_are_rows and not isinstance(value, torch.Tensor) and is_non_tensor(value):
             value = _rows_in_list(value, rows)
-        field = encode_column(leaf, value, rows)
+        with reading(leaf.name):
+            field = encode_column(leaf, value, rows)
         if field is None:
             batch_info[leaf.name] = _constant(value)
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from transferqueue import _native
 from transferqueue.codec.dtypes import copies_as_bytes
-from transferqueue.errors import StorageFullError
+from transferqueue.errors import SchemaMismatchError, StorageFullError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,6 +123,19 @@ def place(fields: Sequence[EncodedField]) -> int:
         raise StorageFullError(f"no room for {cursor} bytes: no store can be that large", wanted_bytes=cursor)
     # A batch of zero-element rows has no bytes, but it has a block: rows x fields that exist.
     return max(cursor, CACHE_LINE) if fields else 0
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Around what torch does with the values of a field.
+
+    Raises:
+        SchemaMismatchError: a mode that the caller is in lets torch do nothing with this tensor (FakeTensorMode).
+    """
+    try:
+        yield
+    except AssertionError as error:
+        raise SchemaMismatchError(f"field {name!r} cannot be read here: {error}", fields=(name,)) from error
 
 
 def copy_strided(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -17,6 +17,8 @@ from tensordict.tensorclass import is_non_tensor
 from transferqueue.codec.schema import check_name
 from transferqueue.errors import SchemaMismatchError
 
+_MAX_DEPTH = 100
+
 
 class Leaf(NamedTuple):
     """Where a value stands: its field name, its keys when nested (else empty), batch sizes beyond rows on the way."""
@@ -39,7 +41,8 @@ def leaves(batch: Any, n_rows: int) -> Iterator[tuple[Leaf, Any]]:
     """Every field of a TensorDict or dict, nested ones flattened.
 
     Raises:
-        SchemaMismatchError: two fields with one name, a name that is none, a nested batch with other rows.
+        SchemaMismatchError: two fields with one name, a name that is none, a nested batch with other rows, one inside
+            itself.
     """
     seen: dict[str, tuple[str, ...]] = {}
     for path, inner_batch, value in _walk(batch, (), (), n_rows):
@@ -57,6 +60,8 @@ def _walk(
 ) -> Iterator[tuple[tuple[str, ...], tuple[tuple[int, ...], ...], Any]]:
     for key, value in _items(batch):
         here = (*path, check_name(key))
+        if len(here) > _MAX_DEPTH:
+            raise SchemaMismatchError(f"a batch nested more than {_MAX_DEPTH} deep, or inside itself: {here[:3]}...")
         if isinstance(value, torch.Tensor):
             yield here, inner_batch, value
         elif isinstance(value, Mapping) and not is_tensor_collection(value):

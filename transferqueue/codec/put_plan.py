@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils import dlpack
 
 from transferqueue.codec.block_plan import BlockPlan
-from transferqueue.codec.encoded_field import EncodedField, copy_strided
+from transferqueue.codec.encoded_field import EncodedField, copy_strided, reading
 
 if TYPE_CHECKING:
     from transferqueue import _native
@@ -34,7 +34,7 @@ class PutPlan(BlockPlan):
         device is laid out by torch while it copies.
 
         Raises:
-            RuntimeError: the plan was written before.
+            RuntimeError: the plan was written before. SchemaMismatchError: see `reading`.
         """
         fields, self._fields = self._fields, None
         if fields is None:
@@ -47,4 +47,5 @@ class PutPlan(BlockPlan):
                 nbytes = source.numel() * source.element_size()
                 if nbytes:
                     capsule = reservation.writable(field.data_offset + offset, nbytes)
-                    copy_strided(dlpack.from_dlpack(capsule), source)
+                    with reading(field.name):
+                        copy_strided(dlpack.from_dlpack(capsule), source)

@@ -38,7 +38,8 @@ def pack_tree(value: Any) -> PackedRow:
     writer = _Writer()
     try:
         skeleton = _encoder.encode(writer.wire(value))
-    except (RecursionError, UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
+    # RuntimeError: too deep (RecursionError), or a tensor whose storage was freed.
+    except (RuntimeError, UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
         raise NotATree from error
     return PackedRow(TREE, skeleton, writer.buffers)
 
