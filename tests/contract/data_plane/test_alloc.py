@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_an_entry_of_the_data_cannot_be_exchanged_for_a_tensor_that_is_not_publi
     assert torch.equal(client.get_data(allocation.meta)["y"], nines)
 
 
-def test_an_exception_aborts_and_nothing_is_there(client: TransferQueueClient) -> None:
+def test_an_exception_aborts_and_nothing_is_there(client: TransferQueueClient, until_freed: Callable[[], None]) -> None:
     allocation = client.alloc({"x": ((LARGE,), torch.int64)}, partition_id="p", batch_size=2)
     kept = allocation.data["x"]
 
@@ -75,6 +76,7 @@ def test_an_exception_aborts_and_nothing_is_there(client: TransferQueueClient) -
         assert client.get_data(meta)["x"].unique().tolist() == [7]
     del kept, allocation
     client.clear_partition("q")
+    until_freed()
     stats = client.stats()
     assert stats.pending_bytes == 0
     assert stats.used_bytes == 0

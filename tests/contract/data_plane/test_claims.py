@@ -285,9 +285,9 @@ class Ranked(tq.RankAwareSampler):
 
 
 def test_a_sampler_that_keeps_its_answers_claims_the_same_rows_again(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_sampler", Ranked)
+    monkeypatch.setattr(client_at_home, "_sampler", Ranked)
     rows = put(client, 6).global_indexes
 
     def of_rank(dp_rank: int) -> tq.Claim:
@@ -311,13 +311,13 @@ def test_a_sampler_that_keeps_its_answers_claims_the_same_rows_again(
 
 
 def test_a_claim_takes_what_the_sampler_wants_consumed(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Lending(tq.BaseSampler):
         def sample(self, ready_indexes: list[int], batch_size: int, **_: Any) -> tuple[list[int], list[int]]:
             return ready_indexes[:batch_size], ready_indexes[:1]
 
-    monkeypatch.setattr(client, "_sampler", Lending)
+    monkeypatch.setattr(client_at_home, "_sampler", Lending)
     rows = put(client, 3).global_indexes
     first, second = claim(client, 2), claim(client, 2)
     assert first.meta.global_indexes == rows[:2]

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 import transferqueue as tq
+from tests.support.threads import run_together
 from transferqueue import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(120)
@@ -71,19 +72,19 @@ class Picky(tq.BaseSampler):
 
 
 def test_a_sampler_that_makes_no_batch_of_enough_rows_is_named(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(client, 4)
-    monkeypatch.setattr(client, "_sampler", Picky)
+    monkeypatch.setattr(client_at_home, "_sampler", Picky)
     with pytest.raises(tq.TransferTimeoutError, match="there are 4, of which the sampler made no batch"):
         client.get_meta("x", 4, "p", task_name="t", timeout=0)
 
 
 def test_a_balanced_batch_is_split_once_for_all_ranks(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = tq.SeqlenBalancedSampler(dp_size=2)
-    monkeypatch.setattr(client, "_sampler", lambda: sampler)
+    monkeypatch.setattr(client_at_home, "_sampler", lambda: sampler)
     rows = put(client, 8)
     rows.update_custom_meta([{"total_lengths": length} for length in (900, 800, 7, 6, 50, 40, 3, 2)])
     client.set_custom_meta(rows)
@@ -103,9 +104,9 @@ def test_a_balanced_batch_is_split_once_for_all_ranks(
 
 
 def test_ranks_that_ask_again_get_their_rows_again(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_sampler", tq.RankAwareSampler)
+    monkeypatch.setattr(client_at_home, "_sampler", tq.RankAwareSampler)
     rows = put(client, 4).global_indexes
     config = {"batch_index": 0, "task_name": "t", "partition_id": "p"}
     for dp_rank, expected in ((0, rows[:2]), (0, rows[:2]), (1, rows[2:]), (0, rows[:2])):
@@ -244,17 +245,20 @@ def test_wrong_arguments_are_refused_by_name(client: TransferQueueClient, option
 
 
 @pytest.fixture
-def cleared_on_the_way(client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch) -> list[tq.BatchMeta]:
-    """What is put into this list is cleared between a call's choice of rows and its description of them."""
+def cleared_on_the_way(
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> list[tq.BatchMeta]:
+    """What is put into this list is cleared by another thread between a call's choice of rows and its description of
+    them."""
     victims: list[tq.BatchMeta] = []
-    describe = client._meta_of_rows
+    describe = client_at_home._meta_of_rows
 
     def clear_first(*args: Any) -> tq.BatchMeta:
         while victims:
-            client.clear_samples(victims.pop())
+            run_together(lambda: client.clear_samples(victims.pop()))
         return describe(*args)
 
-    monkeypatch.setattr(client, "_meta_of_rows", clear_first)
+    monkeypatch.setattr(client_at_home, "_meta_of_rows", clear_first)
     return victims
 
 

@@ -11,6 +11,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 import transferqueue as tq
+from tests.support.threads import run_together
 from transferqueue import TransferQueueClient
 
 pytestmark = pytest.mark.timeout(120)
@@ -205,34 +206,39 @@ def test_thousands_of_keys(client: TransferQueueClient) -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0.0])
 def test_keys_cleared_under_a_get_that_skips_are_left_out(
-    client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+    client: TransferQueueClient,
+    client_at_home: TransferQueueClient,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: float | None,
 ) -> None:
     client.kv_batch_put(["a", "b"], "p", TensorDict({"x": torch.arange(2)}, [2]))
     victims = ["a"]
-    resolve = client._resolve_keys
+    resolve = client_at_home._resolve_keys
 
     def clear_first(*args: Any) -> Any:
         while victims:
-            client.kv_clear(victims.pop(), "p")
+            run_together(lambda: client.kv_clear(victims.pop(), "p"))
         return resolve(*args)
 
-    monkeypatch.setattr(client, "_resolve_keys", clear_first)
+    monkeypatch.setattr(client_at_home, "_resolve_keys", clear_first)
     assert client.kv_batch_get(["a", "b"], "p", missing="skip", timeout=timeout)["x"].tolist() == [1]
     victims.append("b")
     assert client.kv_batch_get(["a", "b"], "p", missing="skip", timeout=timeout).batch_size == torch.Size([0])
 
 
-def test_a_key_cleared_under_a_look_up_is_missing(client: TransferQueueClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_cleared_under_a_look_up_is_missing(
+    client: TransferQueueClient, client_at_home: TransferQueueClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client.kv_batch_put(["a", "b"], "p", TensorDict({"x": torch.arange(2)}, [2]))
     victims = ["a"]
-    describe = client._meta_of_rows
+    describe = client_at_home._meta_of_rows
 
     def clear_first(*args: Any) -> tq.BatchMeta:
         while victims:
-            client.kv_clear(victims.pop(), "p")
+            run_together(lambda: client.kv_clear(victims.pop(), "p"))
         return describe(*args)
 
-    monkeypatch.setattr(client, "_meta_of_rows", clear_first)
+    monkeypatch.setattr(client_at_home, "_meta_of_rows", clear_first)
     assert client.kv_retrieve_meta(["a", "b"], "p", missing="skip").size == 1
     victims.append("b")
     with pytest.raises(tq.KeyNotFoundError, match="'b'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -74,7 +75,9 @@ def test_a_claimant_that_starts_first_gets_every_promised_row_and_stops(client: 
     assert client.check_consumption_status("t", "p")
 
 
-def test_what_was_written_and_never_read_is_counted_and_a_clear_frees_it(client: TransferQueueClient) -> None:
+def test_what_was_written_and_never_read_is_counted_and_a_clear_frees_it(
+    client: TransferQueueClient, until_freed: Callable[[], None]
+) -> None:
     """Field case 72: the consuming step was aborted."""
     put(client, 8)
     step = client.claim("t", "p", fields="x", batch_size=4, lease_s=60)
@@ -83,5 +86,6 @@ def test_what_was_written_and_never_read_is_counted_and_a_clear_frees_it(client:
     client.nack(step)
     assert client.stats("p").rows["unconsumed"] == 6
     client.clear_partition("p")
+    until_freed()
     stats = client.stats()
     assert (stats.rows["unconsumed"], stats.used_bytes) == (0, 0)

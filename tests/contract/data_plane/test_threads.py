@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,6 +97,7 @@ def test_readers_during_a_clear_get_whole_rows_or_a_clear_error(client: Transfer
     assert client.get_meta("x", 1, "p", task_name="t", polling_mode=True).size == 0
 
 
+@pytest.mark.usefixtures("forkable")
 def test_data_outlives_its_writer(client: TransferQueueClient) -> None:
     def write() -> None:
         tq.kv_put("from the child", "p", {"x": torch.arange(100_000)}, {"pid": "child"})
@@ -106,7 +108,7 @@ def test_data_outlives_its_writer(client: TransferQueueClient) -> None:
     assert client.kv_list("p")["p"] == {"from the child": {"pid": "child"}}
 
 
-def test_objects_are_dropped_in_any_order(client: TransferQueueClient) -> None:
+def test_objects_are_dropped_in_any_order(client: TransferQueueClient, until_freed: Callable[[], None]) -> None:
     """Views, metadata, allocations and reports die in whatever order the program lets go of them."""
     meta = client.put(TensorDict({"x": torch.zeros(4, 50_000), "y": torch.zeros(4, 50_000)}, [4]), partition_id="p")
     things: list[Any] = []
@@ -118,6 +120,7 @@ def test_objects_are_dropped_in_any_order(client: TransferQueueClient) -> None:
         for position in order:
             things[position] = None
     client.clear_partition("p")
+    until_freed()
     client._store.reclaim()
     stats = client.stats()
     assert stats.used_bytes + stats.retired_bytes + stats.leased_bytes + stats.pending_bytes == 0
