@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 
 # Before torch is imported: a parallel region of libgomp hangs in a forked child whose parent had one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Ctrl-C is among what is tested, and a shell that starts the tests in the background has SIGINT ignored in all of them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SHM = Path("/dev/shm")
 # Of sessions and of the tests' own segments; the native tests, which may run at the same time, name theirs otherwise.
