@@ -191,7 +191,8 @@ class StorageFullError(TransferQueueError, MemoryError):
     that is being made) and the sizes in bytes.
 
     `leased_bytes` is room that is already freed and only waits for views to be dropped. `reader_pid`: the process whose
-    read of the index, begun long ago and not finished, keeps the pages of the index from being used again.
+    read of the index, begun long ago and not finished, keeps the pages of the index from being used again. `node`: of a
+    session of several nodes, the one that is full.
     """
 
     _declared: ClassVar[Mapping[str, Any]] = {
@@ -203,6 +204,7 @@ class StorageFullError(TransferQueueError, MemoryError):
         "leased_bytes": None,
         "free_bytes": None,
         "reader_pid": None,
+        "node": None,
     }
     resource: str
     wanted_bytes: int | None
@@ -212,6 +214,7 @@ class StorageFullError(TransferQueueError, MemoryError):
     leased_bytes: int | None
     free_bytes: int | None
     reader_pid: int | None
+    node: str | None
 
 
 class LimitExceededError(TransferQueueError, queue.Full):

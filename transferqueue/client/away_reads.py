@@ -183,7 +183,7 @@ class AwayReadCalls(AwayWriteCalls):
         turn: Turn | None = None,
     ) -> Steps[Fetched]:
         call = functools.partial(self._fetcher.fetch, partition, home, indexes, groups, until_s, turn)
-        return (yield from away(call))
+        return (yield from self._here(away(call)))
 
     def _located(
         self, partition: str, home: int, asked: dict[str, Any], how: Read, turn: Turn | None = None

@@ -54,7 +54,7 @@ class AwayWriteCalls(RoutedCalls):
     ) -> Steps[PublishResult | NothingPut]:
         home = yield from self._home(partition, create=True)
         if self.link.is_here(home):
-            return (yield from super()._stored(plan, timeout, partition, may_drop=may_drop, **rows))
+            return (yield from self._here(super()._stored(plan, timeout, partition, may_drop=may_drop, **rows)))
         reservation = yield from self._reserve(plan.nbytes, timeout, ahead=True)
         try:
             plan.write(reservation)
@@ -63,10 +63,13 @@ class AwayWriteCalls(RoutedCalls):
             give_up(reservation)
             raise
 
+    def _reserve(self, nbytes: int, timeout: float | None, *, ahead: bool = False) -> Steps[Reservation]:
+        return self._here(super()._reserve(nbytes, timeout, ahead=ahead))
+
     def _named(self, timeout: float | None, partition: str, **rows: Any) -> Steps[PublishResult | NothingPut]:
         home = yield from self._home(partition, create=True)
         if self.link.is_here(home):
-            return (yield from super()._named(timeout, partition, **rows))
+            return (yield from self._here(super()._named(timeout, partition, **rows)))
         done: PublishResult | NothingPut = yield from self._told_home(partition, timeout, rows, {}, None)
         return done
 
@@ -90,7 +93,8 @@ class AwayWriteCalls(RoutedCalls):
     ) -> Steps[PublishResult]:
         home = yield from self._home(partition, create=True)
         if self.link.is_here(home):
-            return (yield from super()._commit(reservation, layouts, partition, timeout, nbytes, **rows))
+            stored = super()._commit(reservation, layouts, partition, timeout, nbytes, **rows)
+            return (yield from self._here(stored))
         done: Any = yield from self._published_away(reservation, layouts, partition, timeout, rows, drop=False)
         return done  # type: ignore[no-any-return]
 
@@ -105,7 +109,8 @@ class AwayWriteCalls(RoutedCalls):
         drop: bool = True,
     ) -> Steps[PublishResult | NothingPut]:
         limit_s = lock_timeout(self._put_deadline(timeout))
-        payload = self._payload.publish(_count(rows), reservation, layouts, limit_s)
+        with self.link.naming_full(self.link.ordinal):
+            payload = self._payload.publish(_count(rows), reservation, layouts, limit_s)
         schemas = {layout.name: layout.schema for layout in layouts}
         try:
             done: PublishResult | NothingPut = yield from self._told_home(
@@ -190,7 +195,7 @@ class AwayWriteCalls(RoutedCalls):
     def _merge_tags(self, partition: str, indexes: Indexes, encoded: list[bytes]) -> Steps[None]:
         home = yield from self._home(partition, create=False)
         if home is None or self.link.is_here(home):
-            return (yield from super()._merge_tags(partition, indexes, encoded))
+            return (yield from self._here(super()._merge_tags(partition, indexes, encoded)))
         args = {"partition": partition, "indexes": indexes, "tags": encoded}
         yield from self._at_home(partition, home, "rows.merge_tags", args, self.link.until(None))
 

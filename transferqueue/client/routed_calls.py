@@ -13,7 +13,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from transferqueue._native import claim_clock
 from transferqueue.aio import asynchronous
@@ -32,6 +32,7 @@ from transferqueue.nodes.shared_looks import Turn
 from transferqueue.session_stats import Stats
 from transferqueue.waiting import Steps, away, blocking, deadline, is_over
 
+T = TypeVar("T")
 _MOVES = 5
 _ATTEMPT_S = WAIT_SLICE_S + 5.0
 _LOOK_S = 12.0
@@ -50,6 +51,11 @@ class RoutedCalls(NodeClient):
         if known is not None:
             return known
         return (yield from away(functools.partial(self.link.home_of, partition, create=create)))
+
+    def _here(self, steps: Steps[T]) -> Steps[T]:
+        """Steps that work on the own node's store."""
+        with self.link.naming_full(self.link.ordinal):
+            return (yield from steps)
 
     def _at_home(
         self,
@@ -120,7 +126,7 @@ class RoutedCalls(NodeClient):
         creates = route.creates and arguments.get("create", True)
         home = yield from self._home(partition, create=creates)
         if home is None or self.link.is_here(home):
-            return (yield from local(**arguments))
+            return (yield from self._here(local(**arguments)))
         if isinstance(arguments.get("metadata"), BatchMeta):
             self._check_session(arguments["metadata"])
             arguments["metadata"] = rows_only(arguments["metadata"])
@@ -181,7 +187,7 @@ class RoutedCalls(NodeClient):
             else:
                 elsewhere.append((partition, home, piece))
         for piece in here:
-            yield from local(**{what: piece}, **rest)
+            yield from self._here(local(**{what: piece}, **rest))
         for partition, home, piece in elsewhere:
             sent = piece if name == "set_custom_meta" else rows_only(piece)
             sent.extra_info = {}
@@ -209,7 +215,7 @@ class RoutedCalls(NodeClient):
         self._check_session(claim.meta)
         home = (yield from self._home(claim.partition_id, create=False)) if claim else None
         if home is None or self.link.is_here(home):
-            return (yield from local(**arguments))
+            return (yield from self._here(local(**arguments)))
         sent = dataclasses.replace(claim, meta=rows_only(claim.meta))
         args = {
             "name": name,

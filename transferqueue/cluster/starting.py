@@ -188,7 +188,7 @@ def _wait_for_nodes(name: str, actor: Any, *, everywhere: bool) -> None:
 def _named(node: str, error: BaseException) -> BaseException:
     """The same error, saying which node it is of."""
     if isinstance(error, TransferQueueError):
-        return type(error)(f"node {node}: {error.message}", **error.details)
+        return type(error)(f"node {node}: {error.message}", **{**error.details, "node": node})
     if isinstance(error, OSError) and error.errno is None:
         return OSError(f"node {node}: {error}")
     if isinstance(error, OSError):

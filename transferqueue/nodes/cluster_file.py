@@ -78,6 +78,11 @@ class ClusterFile:
     tls: TlsFiles | None = None
     options: ClusterOptions = ClusterOptions()
 
+    @property
+    def place(self) -> NodePlace:
+        """Of this node, as its errors name it."""
+        return NodePlace(self.ordinal, self.host, self.port, f"{self.cluster}.n{self.ordinal}", self.node_id)
+
     def __repr__(self) -> str:
         # Without the token: it must not reach a log.
         return f"ClusterFile({self.cluster!r}, node {self.ordinal} at {self.host}:{self.port})"

@@ -5,7 +5,9 @@ processes that want the same rows one pulls, and the others find them: they are 
 lock. Correct without the lock, too: a name means the same bytes for ever, so a second copy is only a waste.
 
 *Complete*: pulled rows are published in one transaction, then resolved with a lease like any. Between the two somebody
-may evict them to make room; then they are missing again and are pulled again.
+may evict them to make room; then they are missing again and are pulled again. What this process has brought it leases
+while the rest comes, else room for one part would be made of another, again and again, and nobody would be told that
+the store is full.
 
 *Retired meanwhile*: a source that does not have a name any more says so (`GoneError`), and the caller locates the rows
 anew: the home's index is the truth, names of a moment ago are not.
@@ -150,14 +152,18 @@ class Fetcher:
             names = np.concatenate([want.group.names[want.rows] for want in wanted])
             fetched.release()
             fetched.came = True
-            with pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, read)):
+            with (
+                contextlib.ExitStack() as held,
+                pull_lock(self._lock_path, names, until_s, self._waiter(groups, fetched, read)),
+            ):
                 for _ in range(_TRIES):
                     wanted = self._look(groups, fetched)
                     if not wanted:
                         return fetched
-                    fetched.release()
+                    for resolved in fetched.resolved:
+                        held.callback(resolved.release)
                     for want in wanted:
-                        fetched.pulled_nbytes += self._pull_all(read, want)
+                        fetched.pulled_nbytes += self._pull_all(read, want, held)
         except _HereError:
             return fetched
         except BaseException:
@@ -193,12 +199,12 @@ class Fetcher:
                 wanted.extend(missing_of(group, resolved))
         return wanted
 
-    def _pull_all(self, read: _Read, want: Wanted) -> int:
+    def _pull_all(self, read: _Read, want: Wanted, held: contextlib.ExitStack) -> int:
         """What is wanted, and what comes with it unless it is here: behind it, so that what is wanted lies as ever."""
         group = want.group
         missing = np.flatnonzero(~self._payload.have(group.more_names))
         if not len(missing):
-            return self._pull(read, want)
+            return self._pull(read, want, held)
         joined = replace(
             group,
             names=np.concatenate([group.names, group.more_names]),
@@ -208,11 +214,11 @@ class Fetcher:
         more = Wanted(joined, want.fields, np.concatenate([want.rows, len(group.names) + missing]))
         try:
             indexes = np.concatenate([read.indexes, group.more_indexes])
-            return self._pull(read._replace(indexes=indexes), more)
+            return self._pull(read._replace(indexes=indexes), more, held)
         except (DataLostError, GoneError, StorageFullError):
-            return self._pull(read, want)  # nobody asked for the others
+            return self._pull(read, want, held)  # nobody asked for the others
 
-    def _pull(self, read: _Read, want: Wanted) -> int:
+    def _pull(self, read: _Read, want: Wanted, held: contextlib.ExitStack) -> int:
         partition, _, indexes, until_s, _ = read
         requests = requests_of(read.partition, read.home, read.indexes, want)
         for request in requests:
@@ -254,6 +260,7 @@ class Fetcher:
                 with contextlib.suppress(ValueError):  # the error came behind the publication
                     reservation.abandon()
                 raise
+            held.callback(self._payload.resolve(names[ordered], list(fields)).release)
             total += block.payload_nbytes
         return total
 

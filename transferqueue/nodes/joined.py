@@ -27,7 +27,15 @@ def link_of(read: Callable[[], ClusterFile]) -> NodeLink:
     directory = FollowedDirectory(read)
     clients = NodeClients(directory, token=file.token, tls=file.tls)
     options = file.options
-    return NodeLink(file.ordinal, file.cluster, clients, directory, call_s=options.call_s, replicas=options.replicas)
+    return NodeLink(
+        file.ordinal,
+        file.cluster,
+        clients,
+        directory,
+        call_s=options.call_s,
+        replicas=options.replicas,
+        here=lambda: str(read().place),
+    )
 
 
 def sources_of(link: NodeLink, file: ClusterFile) -> NodeSources:

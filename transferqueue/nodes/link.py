@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from transferqueue.errors import StorageFullError, TransferQueueError
 from transferqueue.nodes.connection import UNAVAILABLE, AttemptError
 from transferqueue.nodes.envelopes import read_answer
 from transferqueue.nodes.place import NodePlace
@@ -76,6 +77,7 @@ class NodeLink:
         nodes, directory: see `Nodes` and `Homes`.
         call_s: seconds that a call without a deadline of its own waits for a node that does not answer.
         replicas: ``cluster.replicas``.
+        here: what errors call this node; default: its number.
 
     Attributes:
         ordinal, cluster: as given.
@@ -84,7 +86,15 @@ class NodeLink:
     """
 
     def __init__(
-        self, ordinal: int, cluster: str, nodes: Nodes, directory: Homes, call_s: float = 30.0, *, replicas: int = 1
+        self,
+        ordinal: int,
+        cluster: str,
+        nodes: Nodes,
+        directory: Homes,
+        call_s: float = 30.0,
+        *,
+        replicas: int = 1,
+        here: Callable[[], str] | None = None,
     ) -> None:
         self.ordinal = ordinal
         self.cluster = cluster
@@ -92,6 +102,7 @@ class NodeLink:
         self.directory = directory
         self.replicated = replicas > 1
         self._call_s = call_s
+        self._here = here or partial("node {}".format, ordinal)
         self.look: Look | None = None
         # A partition's home does not change while the home is alive, and says so when it is asked for what is not its.
         self._homes: dict[str, int] = {}
@@ -168,16 +179,28 @@ class NodeLink:
         Raises:
             DataLostError: the node is lost.
         """
-        if method == LOCATE and self.look is not None:
-            # Each process of a node makes this call for each batch.
-            with contextlib.suppress(AttemptError):
-                limit_s = self.until(until_s)
-                look = partial(self._look_by, self.look, self.last_place(ordinal, until_s), args, limit_s)
-                over, value = read_answer(look(True) if turn is None else turn.ask(ordinal, args, limit_s, look))
-                if not over:
-                    raise AttemptError(UNAVAILABLE, "it is being worked on")
-                return value
-        return self.nodes.call(ordinal, method, args, until_s=until_s, request_id=request_id, attempt_s=attempt_s)
+        with self.naming_full(ordinal):
+            if method == LOCATE and self.look is not None:
+                # Each process of a node makes this call for each batch.
+                with contextlib.suppress(AttemptError):
+                    limit_s = self.until(until_s)
+                    look = partial(self._look_by, self.look, self.last_place(ordinal, until_s), args, limit_s)
+                    over, value = read_answer(look(True) if turn is None else turn.ask(ordinal, args, limit_s, look))
+                    if not over:
+                        raise AttemptError(UNAVAILABLE, "it is being worked on")
+                    return value
+            return self.nodes.call(ordinal, method, args, until_s=until_s, request_id=request_id, attempt_s=attempt_s)
+
+    @contextlib.contextmanager
+    def naming_full(self, ordinal: int) -> Iterator[None]:
+        """Has a StorageFullError say that it is of that node, unless it says already of which."""
+        try:
+            yield
+        except StorageFullError as error:
+            if error.node is not None:
+                raise
+            node = self._name_of(ordinal)
+            raise StorageFullError(f"{node}: {error.message}", **{**error.details, "node": node}) from error
 
     def known_home(self, partition: str) -> int | None:
         """The partition's home as far as it is known here without asking."""
@@ -227,6 +250,12 @@ class NodeLink:
     def close(self) -> None:
         """Closes the connections; what is called after that makes new ones."""
         self.nodes.close()
+
+    def _name_of(self, ordinal: int) -> str:
+        try:
+            return self._here() if ordinal == self.ordinal else str(self.last_place(ordinal, time.monotonic()))
+        except TransferQueueError:
+            return f"node {ordinal}"  # lost since
 
     def _look_by(self, look: Look, place: NodePlace, args: Mapping[str, Any], until_s: float, describe: bool) -> bytes:
         asked = args if describe or DESCRIBE not in args else {**args, DESCRIBE: False}

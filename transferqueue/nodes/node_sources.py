@@ -51,7 +51,8 @@ class NodeSources:
         """Their bytes, all of them."""
         try:
             place = self._link.last_place(request.ordinal, until_s)
-            self._transport.pull(place, request.what, into, until_s=until_s)
+            with self._link.naming_full(request.ordinal):
+                self._transport.pull(place, request.what, into, until_s=until_s)
         except DataLostError as error:
             if request.what.partition != PAYLOAD:
                 raise
@@ -60,7 +61,8 @@ class NodeSources:
 
     def _described(self, request: Request, until_s: float | None) -> tuple[Request, Described]:
         place = self._link.last_place(request.ordinal, until_s)
-        return request, self._transport.describe(place, request.what, until_s=until_s).fields
+        with self._link.naming_full(request.ordinal):
+            return request, self._transport.describe(place, request.what, until_s=until_s).fields
 
     def _holders(self, request: Request) -> Sequence[int]:
         holders = []
