@@ -263,6 +263,9 @@ if TYPE_CHECKING:
         LimitTimeoutError as LimitTimeoutError,
     )
     from transferqueue.errors import (
+        MemoryRefusedError as MemoryRefusedError,
+    )
+    from transferqueue.errors import (
         NodeAccessError as NodeAccessError,
     )
     from transferqueue.errors import (
@@ -288,6 +291,9 @@ if TYPE_CHECKING:
     )
     from transferqueue.errors import (
         StorageFullError as StorageFullError,
+    )
+    from transferqueue.errors import (
+        SystemRefusedError as SystemRefusedError,
     )
     from transferqueue.errors import (
         TransferQueueError as TransferQueueError,
@@ -415,9 +421,10 @@ _MODULE_OF = {
         "transferqueue.endpoints": "get_metrics_endpoint",
         "transferqueue.errors": (
             "ClosedError CorruptCheckpointError CorruptSegmentError DataLostError FieldNotReadyError KeyNotFoundError "
-            "LayoutMismatchError LimitExceededError LimitTimeoutError NodeAccessError NodeUnreachableError "
-            "PartitionNotFoundError PickleNotAllowedError RowDecodeError SchemaMismatchError SessionNotFoundError "
-            "StaleMetadataError StorageFullError TransferQueueError TransferTimeoutError UntrustedFileError"
+            "LayoutMismatchError LimitExceededError LimitTimeoutError MemoryRefusedError NodeAccessError "
+            "NodeUnreachableError PartitionNotFoundError PickleNotAllowedError RowDecodeError SchemaMismatchError "
+            "SessionNotFoundError StaleMetadataError StorageFullError SystemRefusedError TransferQueueError "
+            "TransferTimeoutError UntrustedFileError"
         ),
         "transferqueue.kv": (
             "async_kv_batch_get async_kv_batch_get_by_meta async_kv_batch_put async_kv_clear async_kv_list "

@@ -217,6 +217,21 @@ class StorageFullError(TransferQueueError, MemoryError):
     node: str | None
 
 
+class SystemRefusedError(TransferQueueError, OSError):
+    """The system refused what a call needs: `errno`, and in `limit` the resource limit of this process that may be in
+    the way (``"RLIMIT_NOFILE"``, ``"RLIMIT_FSIZE"``, ``"RLIMIT_AS"``, ``"RLIMIT_DATA"``), `limit_value` its value; None
+    when that is not limited."""
+
+    _declared: ClassVar[Mapping[str, Any]] = {"errno": None, "limit": None, "limit_value": None}
+    errno: int | None
+    limit: str | None
+    limit_value: int | None
+
+
+class MemoryRefusedError(SystemRefusedError, MemoryError):
+    """A `SystemRefusedError` for address space or memory of this process."""
+
+
 class LimitExceededError(TransferQueueError, queue.Full):
     """A put that its partition's limits do not allow: `partition_id`, `limit` (name of the setting), its value `cap`,
     what is `there` and what the put would add (`wanted`); for ``max_version_lag`` the oldest and the newest version.

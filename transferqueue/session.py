@@ -8,6 +8,7 @@ else a new one.
 from __future__ import annotations
 
 import atexit
+import copyreg
 import os
 import threading
 import time
@@ -27,11 +28,13 @@ from transferqueue.config import (
     read_environment,
 )
 from transferqueue.config_sources import Given
-from transferqueue.errors import ClosedError, SessionNotFoundError
+from transferqueue.errors import SessionNotFoundError
 from transferqueue.lease_report import LeaseStats, list_leases
 from transferqueue.node_service.node_report import NodeStats, end_nodes, list_nodes
+from transferqueue.process_state import ProcessState
+from transferqueue.refusals import typed_refusals
 from transferqueue.service import StorageService
-from transferqueue.session_notes import named_by_the_environment, warn_of_ignored
+from transferqueue.session_notes import closed_error, named_by_the_environment, warn_of_ignored
 from transferqueue.storage.attachment import MADE_WITHIN_S, Attachment
 from transferqueue.storage.attachment import attach as attach_to
 from transferqueue.storage.cleaning import remove_dead_sessions
@@ -85,6 +88,8 @@ class Session:
                 from transferqueue.client.joined import client_of
 
                 self._client = client_of(self.attachment, self.config, self.service)
+                # Not the client's own __reduce__: it knows nothing of sessions and who joins them.
+                copyreg.pickle(type(self._client), _reduced_client)
             return self._client
 
     def is_called(self, name: str) -> bool:
@@ -151,6 +156,10 @@ class Session:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In another process: the session as that one has joined it.
+        return attach, (self.name,)
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else "creator" if self.creator else "joined"
         return f"Session({self.name!r}, {state})"
@@ -161,23 +170,7 @@ class Session:
         self.creator = False
 
 
-class _Process:
-    """What this process has joined; one object, so that a fork can reset it as a whole."""
-
-    def __init__(self) -> None:
-        self.guard = threading.RLock()
-        self.session: Session | None = None
-        self.closed_name: str | None = None
-
-    def live_session(self) -> Session | None:
-        """The session, unless it was closed here or has ended."""
-        session = self.session
-        if session is None or session.closed or session.attachment.store.ended:
-            return None
-        return session
-
-
-_process = _Process()
+_process = ProcessState()
 
 
 @overload
@@ -187,6 +180,7 @@ def init(
 # ``**{"storage.size": "4GiB"}`` could name any parameter, as far as a type checker knows.
 @overload
 def init(config: Any = ..., *, session: str | None = ..., adopt: Any = ..., **overrides: Any) -> Session: ...
+@typed_refusals("could not make or join a session")
 def init(
     config: Config | Mapping[str, Any] | None = None,
     *,
@@ -213,6 +207,7 @@ def init(
         ValueError: an unknown key or a bad value, or this process is in a session of another name.
         SessionNotFoundError: the session that the environment names is gone.
         StorageFullError: the machine has too little room for ``storage.size``; both sizes are named.
+        SystemRefusedError: the system, which names the limit in the way.
     """
     explicit = explicit_values(config, overrides)
     given = Given.by(config, overrides)
@@ -243,6 +238,7 @@ def init(
         return made
 
 
+@typed_refusals("could not join the session")
 def attach(name: str, *, timeout: float | None = 0.0) -> Session:
     """Joins a session that exists and never creates one: closing it here lets go and ends nothing. Idempotent.
 
@@ -254,6 +250,7 @@ def attach(name: str, *, timeout: float | None = 0.0) -> Session:
     Raises:
         SessionNotFoundError: there is none of that name (within `timeout`), or this process is in another one (both are
             named).
+        SystemRefusedError: as `init`.
     """
     check_session_name(name)
     until_s = deadline(timeout)
@@ -285,6 +282,7 @@ def _attach_now(name: str, made_within_s: float) -> Session:
         return _take_over(_join(name, Given.by(None, {}), made_within_s))
 
 
+@typed_refusals("could not join this process's session")
 def current_session() -> Session:
     """This process's session. Joins the one in the environment, or the Ray cluster's, when there was none yet.
 
@@ -337,9 +335,12 @@ def close() -> None:
             _process.session.close()
 
 
-def closed_error(name: str) -> ClosedError:
-    """The error for calls after `close`."""
-    return ClosedError(f"session {name!r} was closed in this process; call transferqueue.init() again", session=name)
+def _client_in(name: str) -> TransferQueueClient:
+    return attach(name).client
+
+
+def _reduced_client(client: TransferQueueClient) -> tuple[Any, ...]:
+    return _client_in, (client.session,)
 
 
 def _take_over(session: Session) -> Session:

@@ -1,4 +1,5 @@
-"""What whoever joins a session is told beyond it: values that do not hold there, and where its name came from."""
+"""What whoever joins a session is told beyond it: values that do not hold there, where its name came from, and that it
+was closed."""
 
 from __future__ import annotations
 
@@ -7,11 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from transferqueue.config import SESSION_VARIABLE, Config, values_not_taken
-from transferqueue.errors import SessionNotFoundError
+from transferqueue.errors import ClosedError, SessionNotFoundError
 from transferqueue.logs import get_logger
 from transferqueue.samplers.registry import describe_sampler
 
 _log = get_logger("session")
+
+
+def closed_error(name: str) -> ClosedError:
+    """The error for calls after `close`."""
+    return ClosedError(f"session {name!r} was closed in this process; call transferqueue.init() again", session=name)
 
 
 def warn_of_ignored(session: str, config: Config, sampler: Mapping[str, str], explicit: Mapping[str, Any]) -> None:

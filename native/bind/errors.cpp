@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cerrno>
 #include <exception>
 #include <string>
 #include <system_error>
@@ -132,6 +133,18 @@ std::string with_cause(const Error& error) {
   return what.ends_with(cause) ? what : what + ": " + cause;
 }
 
+// What a limit of this process, or of the machine, may be the cause of.
+bool is_refusal(int errno_value) {
+  return errno_value == EMFILE || errno_value == ENFILE || errno_value == ENOMEM || errno_value == EFBIG;
+}
+
+void raise_refusal(int errno_value, const nb::object& message) {
+  static PyObject* const module = nb::module_::import_("transferqueue.refusals").release().ptr();
+  const nb::object instance = nb::steal(
+      return_or_sleep([&] { return PyObject_CallMethod(module, "refusal", "iO", errno_value, message.ptr()); }));
+  if (instance.is_valid()) PyErr_SetObject(instance.type().ptr(), instance.ptr());
+}
+
 PyObject* already_applied = nullptr;  // never freed, as the module is not
 
 void raise(const Error& error) {
@@ -145,6 +158,7 @@ void raise(const Error& error) {
   }
   if (error.code == ErrorCode::system) {
     const nb::object message = as_text(with_cause(error));
+    if (is_refusal(error.errno_value)) return raise_refusal(error.errno_value, message);
     nb::object instance = nb::steal(PyObject_CallFunction(PyExc_OSError, "iO", error.errno_value, message.ptr()));
     if (instance.is_valid()) PyErr_SetObject(instance.type().ptr(), instance.ptr());
     return;
@@ -167,7 +181,11 @@ void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const MappingLimitError& error) {
-    PyErr_SetString(PyExc_MemoryError, error.what());  // what a codec catches to copy instead of viewing
+    try {
+      raise_refusal(ENOMEM, as_text(error.what()));  // a MemoryError: what a codec catches to copy instead of viewing
+    } catch (nb::python_error& failure) {
+      failure.restore();
+    }
   } catch (const Error& error) {
     try {
       raise(error);

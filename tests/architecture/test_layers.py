@@ -10,7 +10,7 @@ from tests.architecture.source_tree import ROOT, Import, imports, native_files, 
 
 # Lowest first. A module may import from its own layer and from those before it.
 DATA_PLANE_LAYERS = (
-    ("_native", "errors", "printable"),
+    ("_native", "errors", "printable", "refusals"),
     (
         "batch_types",
         "cluster_config",
@@ -33,7 +33,7 @@ DATA_PLANE_LAYERS = (
     ("codec", "samplers", "storage", "nodes"),
     ("service", "allocation", "claims", "checkpoint", "metrics"),
     ("client", "aio", "session_notes"),
-    ("session", "cluster", "node_service"),
+    ("session", "process_state", "cluster", "node_service"),
     ("kv", "calls", "conversions", "streaming", "microbench", "dropin", "cli", "config_report", "endpoints"),
     ("compat",),
 )

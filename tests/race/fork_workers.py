@@ -41,6 +41,22 @@ def send_later(pipe: Any, *arguments: Any) -> None:
     pipe.close()
 
 
+class ClientRows(Dataset):  # type: ignore[type-arg]
+    """Rows that the worker gets itself: by a client that was pickled, or by its session's name."""
+
+    def __init__(self, stable: BatchMeta, name: str, client: tq.TransferQueueClient | None) -> None:
+        self.stable, self.name, self.client = stable, name, client
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, row: int) -> tuple[int, torch.Tensor]:
+        client = self.client or tq.attach(self.name).client
+        got = client.get_data(self.stable.select_samples([row]))["x"][0]
+        got += 1  # its own pages
+        return row, got
+
+
 class HeldRows(Dataset):  # type: ignore[type-arg]
     """Rows of views that were made in the loader's process, and rows that the worker gets itself, side by side."""
 

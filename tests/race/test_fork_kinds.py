@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from torch.utils.data import DataLoader
 
 from tests.race import deeds
-from tests.race.fork_workers import ROWS, HeldRows, batch, read_later, send_later
+from tests.race.fork_workers import ROWS, ClientRows, HeldRows, batch, read_later, send_later
 from tests.race.paused import Call
 from tests.support.sessions import Forked, in_child, wait_for
 from transferqueue import BatchMeta, TransferQueueClient
@@ -253,4 +253,46 @@ def test_data_loader_workers(
         assert torch.equal(torch.cat(given), batch(1))
         assert torch.equal(torch.cat(got), batch(0))
     del iterator, loader
+    wait_for(lambda: client._store.reap() is not None and len(client.stats().clients) == 1, what="the workers' end")
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize(
+    ("method", "way", "workers", "epochs"),
+    [
+        ("fork", "client", 4, 3),
+        ("fork", "name", 2, 3),
+        ("forkserver", "client", 3, 2),
+        ("spawn", "client", 1, 1),
+        pytest.param("spawn", "name", 4, 4, marks=pytest.mark.soak),
+    ],
+)
+def test_fresh_data_loader_workers_each_epoch(
+    client: TransferQueueClient,
+    stable: BatchMeta,
+    held: list[torch.Tensor],
+    method: str,
+    way: str,
+    workers: int,
+    epochs: int,
+) -> None:
+    """While the parent holds and writes views of its own, and keeps what it was given over all epochs."""
+    given: list[torch.Tensor] = []
+    mine = client.get_data(stable)["x"]
+    mine.fill_(-1)
+    for _ in range(epochs):
+        loader: DataLoader[Any] = DataLoader(
+            ClientRows(stable, client.session, client if way == "client" else None),
+            batch_size=2,
+            num_workers=workers,
+            multiprocessing_context=context_of(method),
+            persistent_workers=False,
+        )
+        for numbers, got in loader:
+            assert torch.equal(got, batch(0)[numbers] + 1)
+            given += [got, client.get_data(stable.select_samples(numbers.tolist()))["x"]]
+            got.fill_(-2)
+    assert torch.equal(torch.cat(given[1::2]), torch.cat([batch(0)] * epochs))
+    assert bool((mine == -1).all())
+    assert all(torch.equal(view, batch(1)) for view in held)
     wait_for(lambda: client._store.reap() is not None and len(client.stats().clients) == 1, what="the workers' end")

@@ -26,6 +26,8 @@ BUILTIN_BASE = {
     errors.PickleNotAllowedError: ValueError,
     errors.RowDecodeError: ValueError,
     errors.UntrustedFileError: PermissionError,
+    errors.SystemRefusedError: OSError,
+    errors.MemoryRefusedError: MemoryError,
 }
 
 

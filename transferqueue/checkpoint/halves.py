@@ -30,6 +30,7 @@ from transferqueue.checkpoint.reserving import reserved
 from transferqueue.checkpoint.session_check import check_names, check_states, check_tags
 from transferqueue.checkpoint.tables import Ints, from_tables, to_tables
 from transferqueue.errors import CorruptCheckpointError
+from transferqueue.refusals import typed_refusals
 from transferqueue.storage.private_files import FILE_MODE
 
 _FILES = tuple(f"{name}.arrow" for name in TABLES)
@@ -37,6 +38,7 @@ _ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error)
 _NO_STRINGS = (np.zeros(0, np.uint8), np.zeros(0, np.int64))
 
 
+@typed_refusals("could not save the rows")
 def save_rows(store: _native.Store, path: str | os.PathLike[str], *, session: str) -> None:
     """Writes rows, keys, tags, consumption and the states of samplers to the file `path`, in one step.
 

@@ -11,8 +11,10 @@ _EXTRA = "pip install 'transferqueue-shm[checkpoint]'"
 def _needed(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"checkpoints need {name}, which is not installed here: {_EXTRA}", name=name) from error
+    except ImportError as error:  # a library of its own that the system would not map, for one
+        raise ImportError(f"checkpoints need {name}, which cannot be loaded here: {error}", name=name) from error
 
 
 def pyarrow() -> Any:

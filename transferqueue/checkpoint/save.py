@@ -15,8 +15,10 @@ from transferqueue.checkpoint.libraries import check_libraries, pyarrow
 from transferqueue.checkpoint.manifest import MANIFEST, PAYLOAD, FileFacts, Manifest, check_user_metadata, describe
 from transferqueue.checkpoint.sinks import HashingFile
 from transferqueue.checkpoint.tables import Ints, to_tables
+from transferqueue.refusals import typed_refusals
 
 
+@typed_refusals("could not save the checkpoint")
 def save(
     store: _native.Store,
     directory: str | os.PathLike[str],

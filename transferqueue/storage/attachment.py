@@ -328,7 +328,7 @@ def _check(description: SessionDescription) -> None:
 def remove_quietly(paths: SessionPaths, lock: SessionLock) -> None:
     """Undoes a creation that failed half-way, whatever else fails on the way."""
     try:
-        remove_session(paths)
+        remove_session(paths, lock=lock)
     except OSError as error:
         _log.warning("what was made of session %r could not be removed (%s); `tq clean` will", paths.name, error)
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 
 from transferqueue.errors import UntrustedFileError
 from transferqueue.storage.names import SEGMENT_ENDINGS, SHM_DIRECTORY, SPILL_ENDING, SessionPaths
-from transferqueue.storage.private_files import refuse_untrusted, user_text
+from transferqueue.storage.private_files import refuse_untrusted, remove_tree, user_text
 from transferqueue.storage.session_dir import (
     claim_directory,
     directories_elsewhere,
@@ -133,7 +132,7 @@ def _clean_temporary(done: Cleaned, dry_run: bool) -> None:
                 continue
             if not dry_run:
                 # With its lock held, so that a maker that comes late finds it taken and starts anew.
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
             done.removed.append(Removed(path, nbytes))
 
 

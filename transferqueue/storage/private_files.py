@@ -80,6 +80,24 @@ def make_private_directory(path: str) -> None:
     os.chmod(path, DIRECTORY_MODE)  # the umask may have taken bits of our own
 
 
+def remove_tree(path: str) -> None:
+    """Removes what can be removed of a directory that is this user's alone, with one descriptor open at a time: what
+    cleans up may have found none free. Links are not followed; what is itself one stays."""
+    if os.path.islink(path):
+        return
+    with contextlib.suppress(OSError):
+        with os.scandir(path) as found:
+            entries = list(found)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
 @contextlib.contextmanager
 def replaced_private(path: str, text: str) -> Iterator[None]:
     """Replaces the file in one step once the body is done: what can fail of it for want of room fails before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -48,7 +49,12 @@ class SegmentDescriptors:
 
 
 def _new_posix_segment(name: str) -> int:
-    fd = int(posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=FILE_MODE).fd)
+    try:
+        fd = int(posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=FILE_MODE).fd)
+    except OSError as error:
+        if error.errno is None:  # posix_ipc says in words only which limit of descriptors was met
+            raise OSError(errno.EMFILE, str(error), SHM_DIRECTORY + name) from error
+        raise
     os.fchmod(fd, FILE_MODE)  # the umask may have taken bits of our own
     return fd
 

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +27,7 @@ from transferqueue.storage.private_files import (
     open_private,
     read_private,
     refuse_untrusted,
+    remove_tree,
     user_text,
     write_private,
 )
@@ -111,7 +111,7 @@ def claim_directory(paths: SessionPaths) -> SessionLock | None:
         except OSError as error:
             if lock is not None:
                 lock.close()
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_tree(temporary)
             if error.errno in (*_NAME_TAKEN, errno.EPERM, errno.EACCES):
                 refuse_untrusted(paths.directory, directory=True)
                 if os.path.lexists(paths.directory):
@@ -214,9 +214,14 @@ def directories_elsewhere(paths: SessionPaths) -> tuple[str | None, str | None]:
     return None, None
 
 
-def remove_session(paths: SessionPaths, *, segments: bool = True) -> None:
+def remove_session(paths: SessionPaths, *, segments: bool = True, lock: SessionLock | None = None) -> None:
     """Removes every name of the session (`segments` false: only its directory). The caller holds its lock. Mappings and
-    views stay valid."""
+    views stay valid.
+
+    Args:
+        lock: to close when nothing has the session's name any more: its descriptor may be the last one, and what lies
+            in a directory cannot be listed without.
+    """
     elsewhere = directories_elsewhere(paths)
     with contextlib.suppress(FileNotFoundError):
         os.rename(paths.description, paths.hidden_description)
@@ -227,7 +232,9 @@ def remove_session(paths: SessionPaths, *, segments: bool = True) -> None:
         os.rename(paths.directory, gone)
     except FileNotFoundError:
         return
-    shutil.rmtree(gone, ignore_errors=True)
+    if lock is not None:
+        lock.close()
+    remove_tree(gone)
 
 
 def remove_if_dead(paths: SessionPaths) -> bool:

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/file_size_signal.hpp"
 #include "core/index/file_check.hpp"
 #include "core/index/slot_lock.hpp"
 
@@ -63,6 +64,7 @@ int begin_read(MDB_env* env, MDB_txn** txn) {
 }
 
 void allocate_file(int fd, std::uint64_t nbytes, const std::string& path) {
+  const FileSizeSignal no_signal;
   if (const int rc = posix_fallocate(fd, 0, static_cast<off_t>(nbytes)); rc != 0) {
     throw Error::system("could not reserve " + std::to_string(nbytes) + " bytes for the index file " + path +
                             ": is the file system full? Free room there or ask for a smaller index",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 
 #include "core/pause.hpp"
 
@@ -178,7 +179,10 @@ void WriteTxn::commit(Room room) {
   release_fence();
   MDB_txn* txn = std::exchange(txn_, nullptr);  // freed by the commit, also when it fails
   const std::uint64_t id = mdb_txn_id(txn);
-  check(mdb_txn_commit(txn), "commit to the index");
+  int rc = mdb_txn_commit(txn);
+  // A write that the limit cut short is EIO to LMDB.
+  if (rc == EIO && !file_size_.allows(env_.total_pages() * env_.page_nbytes())) rc = EFBIG;
+  check(rc, "commit to the index");
   env_.check_committed(id);
   TQ_PAUSE_NOTHROW("index.after_commit");
 }

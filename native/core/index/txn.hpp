@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/file_size_signal.hpp"
 #include "core/gate.hpp"
 #include "core/index/env.hpp"
 #include "core/index/records.hpp"
@@ -61,6 +62,7 @@ class WriteTxn : public Txn {
   void check_room(Room room) const;
 
   GateHold entered_;
+  FileSizeSignal file_size_;
   Counters stored_;
 };
 

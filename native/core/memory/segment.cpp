@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/file_size_signal.hpp"
 #include "core/memory/huge_pages.hpp"
 
 namespace tq {
@@ -88,6 +89,7 @@ std::uint64_t pid_namespace() noexcept {
 }
 
 void resize_file(int fd, std::uint64_t nbytes, const std::string& name) {
+  const FileSizeSignal no_signal;
   if (::ftruncate(fd, static_cast<off_t>(nbytes)) != 0) {
     throw Error::system("cannot give the " + name + " its size of " + std::to_string(nbytes) + " bytes", errno);
   }
@@ -96,6 +98,7 @@ void resize_file(int fd, std::uint64_t nbytes, const std::string& name) {
 bool back_range(int fd, std::uint64_t offset, std::uint64_t nbytes, const std::string& name) {
   // In parts: tmpfs gives a whole call up when a signal arrives, and a profiler's timer would let none of them end.
   constexpr std::uint64_t part_bytes = 8u << 20;
+  const FileSizeSignal no_signal;
   for (std::uint64_t done = 0; done < nbytes;) {
     const std::uint64_t part = std::min(part_bytes, nbytes - done);
     const int error = ::posix_fallocate(fd, static_cast<off_t>(offset + done), static_cast<off_t>(part));

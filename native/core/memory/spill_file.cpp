@@ -10,6 +10,7 @@
 #include <new>
 
 #include "core/error.hpp"
+#include "core/file_size_signal.hpp"
 
 namespace tq {
 
@@ -23,6 +24,7 @@ namespace {
 std::string name_of(const std::string& session) { return segment_name(SegmentKind::spill, session); }
 
 void write_fully(int fd, const void* bytes, std::size_t nbytes, off_t offset, const std::string& name) {
+  const FileSizeSignal no_signal;
   if (::pwrite(fd, bytes, nbytes, offset) != static_cast<ssize_t>(nbytes)) throw Error::system("cannot write the header of the " + name, errno);
 }
 
@@ -92,6 +94,7 @@ void SpillFile::check_length() const {
 
 bool SpillFile::write(Span span, const std::byte* source) {
   check(span);
+  const FileSizeSignal no_signal;
   for (std::uint64_t done = 0; done < span.nbytes;) {
     const ssize_t n = ::pwrite(fd(), source + done, span.nbytes - done, static_cast<off_t>(file_offset(span) + done));
     if (n < 0) {

@@ -146,12 +146,12 @@ def test_metadata_that_is_no_json_is_refused(client: TransferQueueClient, place:
 def test_a_full_disk_leaves_the_old_checkpoint(client: TransferQueueClient, place: Path) -> None:
     client.put(TensorDict({"x": torch.zeros(8, 1 << 20, dtype=torch.uint8)}, [8]), partition_id="large")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as in programs that are no Python
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5 << 20, limits[1]))
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(tq.SystemRefusedError, match="RLIMIT_FSIZE of this process is 5242880") as caught:
             client.save_checkpoint(place)
-        with pytest.raises(OSError):
+        with pytest.raises(tq.SystemRefusedError):
             client.save_checkpoint(place.parent / "new")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -331,7 +331,7 @@ def test_a_missing_library_is_named_before_anything_is_made(
 
     def without(name: str) -> Any:
         if name == missing:
-            raise ImportError(name)
+            raise ModuleNotFoundError(name)
         return real(name)
 
     monkeypatch.setattr(libraries.importlib, "import_module", without)
@@ -339,3 +339,19 @@ def test_a_missing_library_is_named_before_anything_is_made(
         with pytest.raises(ImportError, match=rf"{missing}.*transferqueue-shm\[checkpoint\]"):
             call(tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_library_that_cannot_be_loaded_is_not_called_missing(
+    client: TransferQueueClient, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = libraries.importlib.import_module
+
+    def broken(name: str) -> Any:
+        if name == "pyarrow.ipc":
+            raise ImportError("libarrow.so: cannot map it")
+        return real(name)
+
+    monkeypatch.setattr(libraries.importlib, "import_module", broken)
+    with pytest.raises(ImportError, match=r"pyarrow\.ipc, which cannot be loaded here: libarrow\.so: cannot map it"):
+        client.save_checkpoint(place.parent / "new")
+    assert not (place.parent / "new").exists()

@@ -33,6 +33,7 @@ from tests.support.sessions import (
     stop,
     wait_for,
 )
+from transferqueue.process_state import ProcessState
 from transferqueue.storage.names import new_session_name
 
 pytestmark = pytest.mark.timeout(120)
@@ -77,7 +78,7 @@ def test_after_close_calls_say_so_until_init() -> None:
 def test_use_before_init_says_call_init(monkeypatch: pytest.MonkeyPatch) -> None:
     from transferqueue import session as session_module
 
-    monkeypatch.setattr(session_module, "_process", session_module._Process())
+    monkeypatch.setattr(session_module, "_process", ProcessState())
     with pytest.raises(tq.SessionNotFoundError, match=r"transferqueue\.init\(\)"):
         tq.get_client()
     with pytest.raises(tq.SessionNotFoundError, match=r"transferqueue\.init\(\)"):
@@ -150,7 +151,7 @@ def test_the_creator_exports_the_name_and_takes_it_back() -> None:
 def test_a_name_in_the_environment_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from transferqueue import session as session_module
 
-    monkeypatch.setattr(session_module, "_process", session_module._Process())  # as one that had no session yet
+    monkeypatch.setattr(session_module, "_process", ProcessState())  # as one that had no session yet
     monkeypatch.setenv("TRANSFERQUEUE_SESSION", "gone-since")
     for call in (tq.init, tq.get_client, lambda: tq.kv_list()):
         with pytest.raises(tq.SessionNotFoundError, match=r"gone-since.* TRANSFERQUEUE_SESSION .* unset it"):
