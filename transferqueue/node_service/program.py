@@ -116,15 +116,6 @@ def run_joined(head: str, options: NodeOptions) -> int:
         client = RpcClient(host, port, token=token, tls=tls_files(config.cluster), node=f"the head at {head}")
         try:
             described = client.call("node.describe", {}, until_s=time.monotonic() + _JOINED_WITHIN_S)
-        except NodeUnreachableError as error:
-            if config.cluster.tls_cert is None and "Socket closed" in str(error.cause):  # what a server with TLS does
-                raise NodeUnreachableError(
-                    f"{error}. A session with TLS wants --set cluster.tls_cert=... --set cluster.tls_key=... here, too",
-                    timeout_s=error.timeout_s,
-                    node=error.node,
-                    cause=error.cause,
-                ) from error
-            raise
         finally:
             client.close()
         at = str(described["directory"][0]), int(described["directory"][1])

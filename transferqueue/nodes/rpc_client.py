@@ -15,7 +15,7 @@ from transferqueue.errors import NodeAccessError, NodeUnreachableError
 from transferqueue.nodes.connection import REFUSED, TIMED_OUT, AttemptError, Connection, Endpoint, connect
 from transferqueue.nodes.envelopes import Request, read_answer
 from transferqueue.nodes.place import endpoint_text
-from transferqueue.nodes.tls import TlsFiles
+from transferqueue.nodes.tls import TlsFiles, mismatch
 
 # Python handles signals between attempts, and only in the main thread: attempts there begin short. A second one joins
 # the first at the server, which answers within `_JOIN_S` whether that is done.
@@ -138,9 +138,10 @@ class RpcClient:
 
     def _unreachable(self, method: str, attempts: _Attempts) -> NodeUnreachableError:
         waited_s = time.monotonic() - attempts.began_s
+        meaning = mismatch(str(attempts.last), self.endpoint.tls)
         return NodeUnreachableError(
             f"{self.node} did not answer {method!r} within {waited_s:.1f} s ({attempts.count} attempts; the last: "
-            f"{attempts.last}). Whether it was done is not known",
+            f"{attempts.last}). Whether it was done is not known{'' if meaning is None else f'. {meaning}'}",
             timeout_s=waited_s,
             node=self.node,
             cause=str(attempts.last),

@@ -7,6 +7,30 @@ from dataclasses import dataclass
 
 from transferqueue.errors import UntrustedFileError
 
+# (whether the client uses TLS, what the library says, what it means). Nothing but the text tells these apart; it is
+# that of the gRPC in pyarrow 26.
+_CLOSED_ON = ("failed to connect", "Socket closed")
+_MISMATCHES = (
+    (
+        False,
+        _CLOSED_ON,
+        "A server with TLS closes such connections: it wants cluster.tls_cert and cluster.tls_key here, too",
+    ),
+    (
+        True,
+        ("wrong version number",),
+        "What answers there speaks no TLS: it wants cluster.tls_cert and cluster.tls_key, too, or none of them here",
+    ),
+    (True, ("certificate verify failed",), "Its certificate is not of the authority in cluster.tls_ca here"),
+    (True, ("not in peer certificate",), "Its certificate, cluster.tls_cert there, does not name that address"),
+    (
+        True,
+        _CLOSED_ON,
+        "A server with cluster.tls_verify_clients closes connections of those whose certificate is not of its "
+        "cluster.tls_ca",
+    ),
+)
+
 
 @dataclass(frozen=True)
 class TlsFiles:
@@ -38,6 +62,18 @@ class TlsFiles:
         if not self.verify_clients:
             return None
         return _read(self.client_cert or self.cert, "cert"), _read_key(self.client_key or self.key)
+
+
+def mismatch(said: str, tls: TlsFiles | None) -> str | None:
+    """What is probably wrong with certificates where a connection failed and the library said that; None: nothing.
+
+    Args:
+        tls: of the client.
+    """
+    for client_uses_tls, words, meaning in _MISMATCHES:
+        if client_uses_tls == (tls is not None) and all(word in said for word in words):
+            return meaning
+    return None
 
 
 def _read(path: str, what: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.certificates import authority
 from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, client_of, serving
 from tests.unit.transferqueue.nodes.transport.pulls import check, room_for, soon
@@ -22,6 +24,7 @@ from tests.unit.transferqueue.nodes.transport.transports import Room, expected
 from transferqueue._native import Store
 from transferqueue.errors import CorruptSegmentError, DataLostError, NodeAccessError, NodeUnreachableError
 from transferqueue.nodes.place import NodePlace
+from transferqueue.nodes.tls import TlsFiles
 from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_streams import PayloadStreams, ticket_of
 from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDescription, PayloadRequest
@@ -29,6 +32,25 @@ from transferqueue.nodes.transport.protocol import FieldDescription, PayloadDesc
 pytestmark = pytest.mark.timeout(90)
 ROWS = 32
 ROW_NBYTES = 1 << 20
+PLAIN = pytest.param(False, id="plain")
+either = pytest.mark.parametrize("tls", [PLAIN, pytest.param(True, id="tls")], indirect=True)
+either_in_soak = pytest.mark.parametrize(
+    "tls", [PLAIN, pytest.param(True, id="tls", marks=pytest.mark.soak)], indirect=True
+)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles | None:
+    if shutil.which("openssl") is None:
+        return None
+    return authority(tmp_path_factory.mktemp("certificates"), "ours")
+
+
+@pytest.fixture
+def tls(request: pytest.FixtureRequest, certificates: TlsFiles | None) -> TlsFiles | None:
+    if request.param and certificates is None:
+        pytest.skip("certificates are made with openssl")
+    return certificates if request.param else None
 
 
 def at(port: int) -> NodePlace:
@@ -44,8 +66,9 @@ def flight(**options: Any) -> Iterator[FlightTransport]:
         transport.close()
 
 
-def test_several_streams_share_the_work(store: Store, what: PayloadRequest) -> None:
-    with serving(streams=PayloadStreams(store)) as server, flight(streams=3) as transport:
+@either
+def test_several_streams_share_the_work(store: Store, what: PayloadRequest, tls: TlsFiles | None) -> None:
+    with serving(streams=PayloadStreams(store), tls=tls) as server, flight(streams=3, tls=tls) as transport:
         room = room_for(store, what)
         report = transport.pull(at(server.port), what, room)
         assert (report.nbytes, report.streams) == (ROWS * ROW_NBYTES, 3)
@@ -54,8 +77,17 @@ def test_several_streams_share_the_work(store: Store, what: PayloadRequest) -> N
         check(room, store, what)
 
 
-def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest) -> None:
-    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+@contextmanager
+def proxied(store: Store, tls: TlsFiles | None, **options: Any) -> Iterator[tuple[FlightTransport, Proxy, NodePlace]]:
+    """(transport, what is between it and the source, the source itself)."""
+    with serving(streams=PayloadStreams(store), tls=tls) as server, Proxy(server.port) as proxy:
+        with flight(tls=tls, **options) as transport:
+            yield transport, proxy, at(server.port)
+
+
+@either_in_soak
+def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest, tls: TlsFiles | None) -> None:
+    with proxied(store, tls) as (transport, proxy, _):
         room = room_for(store, what)
         room.fourth_write = proxy.cut
         threading.Timer(0.8, proxy.mend).start()
@@ -65,9 +97,12 @@ def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest) -> None
         check(room, store, what)
 
 
-def test_a_stream_that_stalls_is_begun_again_on_another_connection(store: Store, what: PayloadRequest) -> None:
-    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as dead, flight(stall_s=0.5) as transport:
-        places = [at(dead.port), at(server.port)]
+@either
+def test_a_stream_that_stalls_is_begun_again_on_another_connection(
+    store: Store, what: PayloadRequest, tls: TlsFiles | None
+) -> None:
+    with proxied(store, tls, stall_s=0.5) as (transport, dead, source):
+        places = [at(dead.port), source]
         transport._where = lambda ordinal: places[1]
         room = room_for(store, what)
         room.fourth_write = dead.cut
@@ -76,8 +111,9 @@ def test_a_stream_that_stalls_is_begun_again_on_another_connection(store: Store,
         check(room, store, what)
 
 
-def test_broken_connections_are_made_again(store: Store, what: PayloadRequest) -> None:
-    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+@either
+def test_broken_connections_are_made_again(store: Store, what: PayloadRequest, tls: TlsFiles | None) -> None:
+    with proxied(store, tls) as (transport, proxy, _):
         room = room_for(store, what)
         room.fourth_write = proxy.reset
         report = transport.pull(at(proxy.port), what, room, until_s=soon(60))
@@ -89,16 +125,21 @@ SOURCE = """
 import sys
 from tests.unit.native.native_session import NativeSession
 from tests.unit.transferqueue.nodes.serving import serving
+from transferqueue.nodes.tls import TlsFiles
 from transferqueue.nodes.transport.payload_streams import PayloadStreams
-with serving(streams=PayloadStreams(NativeSession(sys.argv[1]).attach())) as server:
+tls = TlsFiles(*sys.argv[2:]) if sys.argv[2:] else None
+with serving(streams=PayloadStreams(NativeSession(sys.argv[1]).attach()), tls=tls) as server:
     print(server.port, flush=True)
     sys.stdin.readline()
 """
 
 
-def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, what: PayloadRequest) -> None:
+@either
+def test_a_source_that_dies_amid_a_stream(
+    session: NativeSession, store: Store, what: PayloadRequest, tls: TlsFiles | None
+) -> None:
     source = subprocess.Popen(
-        [sys.executable, "-c", SOURCE, session.name],
+        [sys.executable, "-c", SOURCE, session.name, *(() if tls is None else (tls.cert, tls.key, tls.ca))],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -114,21 +155,24 @@ def test_a_source_that_dies_amid_a_stream(session: NativeSession, store: Store, 
             raise DataLostError("node 3 is lost", node="3")
         return at(port)
 
-    with source, flight(where=where) as transport:
+    with source, flight(where=where, tls=tls) as transport:
         room = room_for(store, what)
         room.fourth_write = source.kill
         with pytest.raises(DataLostError, match="node 3 is lost"):
             transport.pull(at(port), what, room, until_s=soon(60))
         quiet = {name: data.copy() for name, data in room.fields.items()}
         with pytest.raises(NodeUnreachableError, match="node 3") as caught:
-            FlightTransport(token=TOKEN).pull(at(port), what, room, until_s=soon(0.5))
+            FlightTransport(token=TOKEN, tls=tls).pull(at(port), what, room, until_s=soon(0.5))
         assert "machine-3" in str(caught.value.node)
         time.sleep(0.1)
         assert all(np.array_equal(room.fields[name], data) for name, data in quiet.items()), "written after the end"
 
 
-def test_a_deadline_ends_a_pull_and_nothing_is_written_afterwards(store: Store, what: PayloadRequest) -> None:
-    with serving(streams=PayloadStreams(store)) as server, Proxy(server.port) as proxy, flight() as transport:
+@either_in_soak
+def test_a_deadline_ends_a_pull_and_nothing_is_written_afterwards(
+    store: Store, what: PayloadRequest, tls: TlsFiles | None
+) -> None:
+    with proxied(store, tls) as (transport, proxy, _):
         room = room_for(store, what)
         room.fourth_write = proxy.cut
         with pytest.raises(NodeUnreachableError):
