@@ -1,5 +1,5 @@
-"""Each case of sections D and F, and that of waiting, has a test that carries its number, here or beside the module that
-it is about."""
+"""Each case of sections D and F, and that of waiting, has a test that carries its number, here or beside the module
+that it is about."""
 
 from __future__ import annotations
 
