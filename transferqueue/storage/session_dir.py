@@ -242,9 +242,11 @@ def remove_if_dead(paths: SessionPaths) -> bool:
     if not owned_by_us(paths.directory):
         return False
     try:
-        lock = SessionLock(paths.lock)
+        # A session is renamed into place with its lock inside: a directory without one was damaged from outside. It
+        # gets one, or whoever found none might remove what others have put in its place since.
+        lock = SessionLock(paths.lock, create=True)
     except (FileNotFoundError, NotADirectoryError):
-        return _remove_lockless(paths)
+        return False
     except UntrustedFileError as error:
         _log.warning("session %r is left alone: %s", paths.name, error)
         return False
@@ -255,14 +257,6 @@ def remove_if_dead(paths: SessionPaths) -> bool:
         return True
     finally:
         lock.close()
-
-
-def _remove_lockless(paths: SessionPaths) -> bool:
-    # A session is renamed into place with its lock inside: a directory without one was damaged from outside.
-    if not os.path.isdir(paths.directory) or os.path.exists(paths.lock):
-        return False
-    remove_session(paths)
-    return True
 
 
 def is_in_use(paths: SessionPaths) -> bool:

@@ -101,6 +101,25 @@ def test_a_session_being_joined_is_spared(paths: SessionPaths) -> None:
     assert paths.name in cleaning.remove_dead_sessions()
 
 
+def test_a_directory_without_a_lock_is_removed_and_not_what_was_made_in_its_place(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in (paths.directory, f"{paths.directory}/index"):
+        os.mkdir(directory, mode=0o700)
+    directories_elsewhere, claimed = session_dir.directories_elsewhere, []
+
+    def others_are_quicker(found: SessionPaths) -> tuple[str | None, str | None]:
+        monkeypatch.setattr(session_dir, "directories_elsewhere", directories_elsewhere)
+        session_dir.remove_if_dead(paths)
+        claimed.append(session_dir.claim_directory(paths))
+        return directories_elsewhere(found)
+
+    monkeypatch.setattr(session_dir, "directories_elsewhere", others_are_quicker)
+    assert session_dir.remove_if_dead(paths)
+    assert claimed == [None]
+    assert names(paths) == []
+
+
 def test_the_description_comes_back(paths: SessionPaths) -> None:
     lock = session_dir.claim_directory(paths)
     assert lock is not None
