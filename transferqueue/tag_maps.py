@@ -92,7 +92,9 @@ def _encode(name: str, value: Any) -> bytes:
         try:
             return _encode_value(_parts(value))
         except _NotPlain:
-            return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickle.dumps(value, protocol=5)))
+            pickled = pickle.dumps(value, protocol=5)
+            pickle.loads(pickled)  # one that does not load would fail everybody who lists its partition
+            return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickled))
     except Exception as error:  # whatever the value's own code raises
         raise ValueError(f"tag {name!r}, a {type(value).__name__}, cannot be stored: {error!r}") from error
 
@@ -102,7 +104,8 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
 
     Raises:
         TypeError: a name is not a str, or tags is not a mapping.
-        ValueError: a name or value cannot be stored (no pickle of it, a lone surrogate); the message names the tag.
+        ValueError: a name or value cannot be stored (no pickle of it, or one that does not load; a lone surrogate); the
+            message names the tag.
     """
     if tags is None:
         return b""

@@ -79,6 +79,16 @@ def test_a_pickled_value_is_refused_where_pickle_is_off() -> None:
         assert type(found) is type(value)
 
 
+class Unloadable:
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, ("no number",)
+
+
+def test_a_pickle_that_does_not_load_is_refused_before_it_is_stored() -> None:
+    with pytest.raises(ValueError, match=r"'broken', a Unloadable, cannot be stored.*no number"):
+        encode_tags({"broken": Unloadable()})
+
+
 @pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: "x"}])
 def test_what_is_no_dict_with_names_is_refused(tags: object) -> None:
     with pytest.raises(TypeError):
