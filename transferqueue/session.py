@@ -282,7 +282,6 @@ def _attach_now(name: str, made_within_s: float) -> Session:
         return _take_over(_join(name, Given.by(None, {}), made_within_s))
 
 
-@typed_refusals("could not join this process's session")
 def current_session() -> Session:
     """This process's session. Joins the one in the environment, or the Ray cluster's, when there was none yet.
 

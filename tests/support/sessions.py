@@ -112,11 +112,12 @@ def start_service(name: str, *arguments: str) -> subprocess.Popen[str]:
         text=True,
     )
     assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line.startswith(f"serving session {name}"):
-        rest = stop(process)
-        raise AssertionError(f"tq serve did not start: {line}{rest}")
-    return process
+    said = ""
+    while line := process.stdout.readline():  # what is logged comes between
+        said += line
+        if line.startswith(f"serving session {name}"):
+            return process
+    raise AssertionError(f"tq serve did not start: {said}{stop(process)}")
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
