@@ -96,6 +96,20 @@ def pulled_nbytes() -> int:
     return int(scrape(tq.get_metrics_endpoint()).value("node_bytes_total", direction="pulled"))
 
 
+class Creator:
+    """An actor that starts a session and keeps it open."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        import transferqueue as tq
+
+        self.session = tq.init(**settings)
+
+    def made(self) -> str:
+        """The session's name."""
+        assert self.session.creator
+        return self.session.name
+
+
 def main() -> None:
     """A job with a Ray namespace of its own: ADDRESS NAMESPACE SHARED. Says the session that it gets without a name, of
     node b only, and after a line the one that it shares by its name; then it waits to be killed."""

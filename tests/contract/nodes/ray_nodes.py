@@ -38,6 +38,11 @@ class RayNodes:
     def id_of(self, letter: str) -> str:
         return str(self.nodes[letter].node_id)
 
+    def letter_of(self, node_id: str | None) -> str:
+        """The letter of the node with that Ray id."""
+        [found] = [letter for letter, node in self.nodes.items() if str(node.node_id) == node_id]
+        return found
+
     def remove(self, letter: str) -> None:
         """As if the machine died."""
         self.cluster.remove_node(self.nodes.pop(letter), allow_graceful=False)
@@ -57,6 +62,18 @@ def pid_of(actor: str) -> int | None:
     try:
         handle = ray.get_actor(actor, namespace=NAMESPACE)
         return int(ray.get(handle.__ray_call__.remote(lambda _: os.getpid()), timeout=60.0))
+    except (ValueError, ray.exceptions.RayActorError):
+        return None
+
+
+def node_of(actor: str) -> str | None:
+    """Ray's id of the node on which a named actor of ours runs; None: there is none, or it is being started."""
+    import ray
+
+    try:
+        handle = ray.get_actor(actor, namespace=NAMESPACE)
+        there = handle.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+        return str(ray.get(there, timeout=60.0))
     except (ValueError, ray.exceptions.RayActorError):
         return None
 
