@@ -22,7 +22,13 @@ from transferqueue.client.client import TransferQueueClient
 from transferqueue.client.core import Indexes, as_indexes, check_batch_meta, check_names, check_partition
 from transferqueue.client.node_client import NodeClient
 from transferqueue.client.routes import CLAIM, METADATA, OWN, ROUTED, Route
-from transferqueue.errors import DataLostError, NodeUnreachableError, TransferQueueError, TransferTimeoutError
+from transferqueue.errors import (
+    DataLostError,
+    NodeUnreachableError,
+    StorageFullError,
+    TransferQueueError,
+    TransferTimeoutError,
+)
 from transferqueue.metadata import BatchMeta
 from transferqueue.nodes.errors import NotHomeError
 from transferqueue.nodes.eviction import copies_nbytes
@@ -54,8 +60,12 @@ class RoutedCalls(NodeClient):
 
     def _here(self, steps: Steps[T]) -> Steps[T]:
         """Steps that work on the own node's store."""
-        with self.link.naming_full(self.link.ordinal):
+        try:  # `naming_full` would be felt in small puts
             return (yield from steps)
+        except StorageFullError as error:
+            if error.node is not None:
+                raise
+            raise self.link.full(self.link.ordinal, error) from error
 
     def _at_home(
         self,

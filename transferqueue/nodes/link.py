@@ -199,8 +199,12 @@ class NodeLink:
         except StorageFullError as error:
             if error.node is not None:
                 raise
-            node = self._name_of(ordinal)
-            raise StorageFullError(f"{node}: {error.message}", **{**error.details, "node": node}) from error
+            raise self.full(ordinal, error) from error
+
+    def full(self, ordinal: int, error: StorageFullError) -> StorageFullError:
+        """The error of that node's store as its callers get it: it says which node is full."""
+        node = self._name_of(ordinal)
+        return StorageFullError(f"{node}: {error.message}", **{**error.details, "node": node})
 
     def known_home(self, partition: str) -> int | None:
         """The partition's home as far as it is known here without asking."""
