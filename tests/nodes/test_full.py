@@ -12,7 +12,9 @@ from tensordict import TensorDict
 
 import transferqueue as tq
 from tests.nodes.one_process import OneProcess, one_process
+from tests.nodes.processes import processes
 from tests.support.nodes import Nodes
+from tests.support.nursery import Nursery
 from transferqueue.errors import StorageFullError
 from transferqueue.nodes.transport.protocol import PayloadRequest
 
@@ -115,6 +117,10 @@ def test_between_processes_the_node_is_named_with_its_address(nodes: Nodes) -> N
         filler = fill(home, "filler")
         tq.close()
         there = tq.attach(nodes.part(1)).client
+        own = there.put(mebibytes(1), partition_id="own")
+        with pytest.raises(StorageFullError) as caught:
+            there.prefetch(own, node=0, timeout=1.2)
+        assert caught.value.node == named[0]
         with pytest.raises(StorageFullError, match=rf"^{re.escape(named[0])}: no room") as caught:
             there.put(mebibytes(1), partition_id="q", timeout=0.3)
         assert caught.value.node == named[0]
@@ -122,7 +128,26 @@ def test_between_processes_the_node_is_named_with_its_address(nodes: Nodes) -> N
         with pytest.raises(StorageFullError, match=rf"^{re.escape(named[1])}: no room") as caught:
             there.get_data(filler, timeout=0.3)
         assert caught.value.node == named[1]
-        for partition in ("filler", "own filler"):
+        for partition in ("filler", "own", "own filler"):
             there.clear_partition(partition)
     finally:
         tq.close()
+
+
+@pytest.mark.parametrize("full", [0, 1], ids=["home", "standby"])
+def test_of_two_copies_the_node_without_room_for_one_is_named(nursery: Nursery, full: int) -> None:
+    with processes(nursery, 3, "16MiB", replicas=2) as cluster:
+        home, producer = cluster.client(0), cluster.client(2)
+        home.place_partition("p")
+        assert cluster.follower(0, "p") == 1
+        room = cluster.client(full)._store.reserve(14 * MIB, 1.0)
+        # What is put at the home goes to the standby, all else to the home.
+        putting = producer if full == 0 else home
+        with pytest.raises(StorageFullError, match=rf"^node {full}: no room for 4") as caught:
+            putting.put(mebibytes(4), partition_id="p", timeout=1.2)
+        assert caught.value.node == f"node {full}"
+        assert producer.get_production_status(["x"], "p")[0] is None, "no row was made"
+        room.abandon()
+        meta = putting.put(mebibytes(4), partition_id="p", timeout=20)
+        assert producer.get_data(meta)["x"].shape == (1, 4 * MIB)
+        assert cluster.follower(0, "p") == 1

@@ -27,6 +27,7 @@ import numpy as np
 from transferqueue.errors import DataLostError, StorageFullError, name_some
 from transferqueue.nodes.described import Described, Positions, Request, alike
 from transferqueue.nodes.errors import GoneError
+from transferqueue.nodes.link import ANSWER_S
 from transferqueue.nodes.located import Group
 from transferqueue.nodes.payload import PayloadStore
 from transferqueue.nodes.pull_block import PullBlock, PullPart
@@ -239,7 +240,8 @@ class Fetcher:
             positions = np.concatenate([request.positions for request, _ in some])
             ordered = np.sort(positions)
             block = PullBlock(fields)
-            reservation = self._reserve(block.nbytes, until_s)
+            # It may be for another node, which has to hear in time that there is no room.
+            reservation = self._reserve(block.nbytes, None if until_s is None else until_s - ANSWER_S)
             try:
                 block.begin(reservation)
                 calls = [

@@ -19,7 +19,7 @@ from transferqueue.nodes.shared_looks import DESCRIBE, Turn
 WAIT_SLICE_S = 1.0
 # What is left of a call's time then is for the answer that nothing came. An attempt of a main thread takes half a
 # second, and what follows it may wait anew.
-_ANSWER_S = 0.7
+ANSWER_S = 0.7
 _MOST_HOMES = 100_000
 _HEIR_S = 5.0
 LOCATE = "rows.locate"
@@ -161,7 +161,7 @@ class NodeLink:
         if until_s is None:
             return WAIT_SLICE_S
         now_s = time.monotonic()
-        return min(max(0.0, until_s - now_s), WAIT_SLICE_S, max(until_s - now_s, 1.0) - _ANSWER_S)
+        return min(max(0.0, until_s - now_s), WAIT_SLICE_S, max(until_s - now_s, 1.0) - ANSWER_S)
 
     def call(
         self,
