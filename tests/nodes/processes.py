@@ -85,7 +85,7 @@ class Counted(PayloadStreams):
 
     sent_nbytes = 0
 
-    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+    def open(self, ticket: bytes, *, together: bool = False) -> Iterator[tuple[Any, Any]]:
         for header, buffer in super().open(ticket):
             self.sent_nbytes += 0 if buffer is None else buffer.size
             yield header, buffer

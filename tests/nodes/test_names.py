@@ -37,6 +37,8 @@ def test_the_ordinal_is_in_the_name() -> None:
 def test_runs() -> None:
     assert runs_of(names()) == []
     assert runs_of(names(5, 3, 4, 4, 9)) == [(3, 6), (9, 10)]
+    assert runs_of(names(3, 4, 5)) == [(3, 6)]
+    assert runs_of(names(3, 5, 4, 6)) == runs_of(names(3, 3, 4, 5, 6)) == [(3, 7)]
 
 
 def test_a_stub_says_what_its_payload_is() -> None:

@@ -76,6 +76,17 @@ def test_who_comes_while_a_question_is_under_way_shares_the_next(looks: SharedLo
     assert read(looks, home)[1] == b"%d" % before, "what is known is not used"
 
 
+@pytest.mark.parametrize("nbytes", [0, 4000, 4096, 5000, 60_000])
+def test_answers_of_any_length_are_shared(looks: SharedLooks, nbytes: int) -> None:
+    home = Home(lambda number: b"%d" % number + bytes(range(1, 251)) * (nbytes // 250))
+    found = in_threads([partial(read, looks, home)] * 6)
+    for began_ns, answer in found:
+        number, rest = int(answer[:1]), answer[1:]
+        assert home.asked[number] > began_ns
+        assert rest == bytes(range(1, 251)) * (nbytes // 250)
+    assert len(home.asked) <= 4
+
+
 def test_other_questions_are_asked_at_once(looks: SharedLooks) -> None:
     home, other = Home(seconds=0.5), Home(seconds=0.0)
     thread = threading.Thread(target=read, args=(looks, home))

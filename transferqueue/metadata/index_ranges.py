@@ -88,7 +88,7 @@ def decode_int64(data: bytes, count: int) -> Int64Array:
         if data:
             raise CorruptSegmentError(f"metadata claims 0 rows but carries {len(data)} bytes of row indexes")
         return np.empty(0, dtype=np.int64)
-    run = decode_run(data, count)
+    run = _read_run(data, count)
     if run is not None:
         return run_values(*run, count)
     method, body = data[:1], data[1:]
@@ -135,6 +135,12 @@ def _one_run(values: Int64Array) -> bytes | None:
 
 def decode_run(data: bytes, count: int) -> tuple[int, int] | None:
     """(first value, step) of `count` values that are one run with a step; None for everything else, errors included."""
+    run = _read_run(data, count)
+    return None if run is None or run[1] == 0 else run
+
+
+def _read_run(data: bytes, count: int) -> tuple[int, int] | None:
+    """`decode_run`, of equal values, too."""
     if not 2 <= count <= MAX_ROWS or not 0 < len(data) <= _ONE_RUN_MAX_BYTES or data[0] != _RUNS[0]:
         return None
     numbers: list[int] = []
@@ -149,7 +155,7 @@ def decode_run(data: bytes, count: int) -> tuple[int, int] | None:
         return None
     first, step = (numbers[0] >> 1) ^ -(numbers[0] & 1), (numbers[1] >> 1) ^ -(numbers[1] & 1)
     last = first + step * (count - 1)
-    if step == 0 or not (-_MAX_INT64 <= first <= _MAX_INT64 and -_MAX_INT64 <= last <= _MAX_INT64):
+    if not (-_MAX_INT64 <= first <= _MAX_INT64 and -_MAX_INT64 <= last <= _MAX_INT64):
         return None
     return first, step
 
@@ -158,6 +164,8 @@ def run_values(first: int, step: int, count: int) -> Int64Array:
     """The values of a run that `decode_run` found."""
     if step == 1:
         return np.arange(first, first + count, dtype=np.int64)
+    if step == 0:
+        return np.full(count, first, dtype=np.int64)
     return np.arange(count, dtype=np.int64) * step + first  # `arange` counts its steps in floating point
 
 

@@ -77,10 +77,17 @@ def ranges_of(starts: Names, counts: Names) -> Names:
     return numbers
 
 
+def is_run(names: Names) -> bool:
+    """Whether they are consecutive and ascending, as those of one put are; not of no names."""
+    return bool(names[-1] - names[0] == len(names) - 1 and (names[1:] - names[:-1] == 1).all())
+
+
 def runs_of(names: Names) -> list[tuple[int, int]]:
     """(first, behind the last) of each stretch of consecutive names, ascending; they may repeat, in any order."""
     if not len(names):
         return []
+    if is_run(names):
+        return [(int(names[0]), int(names[-1]) + 1)]
     ordered = np.unique(names)
     cuts = np.flatnonzero(np.diff(ordered) != 1) + 1
     firsts = ordered[np.concatenate(([0], cuts))]

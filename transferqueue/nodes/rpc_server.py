@@ -56,8 +56,12 @@ class StreamSource(Protocol):
         """Calls that belong to the streams; they change nothing."""
         ...
 
-    def open(self, ticket: bytes) -> Iterator[tuple[bytes, Any]]:
-        """The stream of a ticket: (header, buffer of bytes or None) one after another. Errors of ours travel."""
+    def open(self, ticket: bytes, *, together: bool = False) -> Iterator[tuple[Any, Any]]:
+        """The stream of a ticket: (header, buffer of bytes or None) one after another. Errors of ours travel.
+
+        Args:
+            together: there may be a list of buffers instead of one.
+        """
         ...
 
 

@@ -47,6 +47,7 @@ _SLOT_NBYTES = 64 << 10
 # Of an answer: to what, when it was asked for, its length, a digest of all of it: two may write to one place at a time.
 _HEADER = struct.Struct("<16sqI16s")
 _TOO_LONG = 0xFFFFFFFF
+_FIRST_READ_NBYTES = 4 << 10  # all of most answers: rows in a row are a few bytes
 _PATIENCE_S = 0.5
 _SLICE_S = 0.05
 # Of one process, so that those of asyncio do not take all its threads, of which whoever they wait for needs one.
@@ -202,11 +203,14 @@ def _write(fd: int, key: bytes, told_ns: int, answer: bytes) -> None:
 
 def _read(fd: int, key: bytes, began_ns: int) -> bytes | None:
     """The answer to what was asked after `began_ns`, empty if it was too long; None: there is none."""
-    header = os.pread(fd, _HEADER.size, _place(key))
-    if len(header) < _HEADER.size:
+    begin = os.pread(fd, _FIRST_READ_NBYTES, _place(key))
+    if len(begin) < _HEADER.size:
         return None
-    whose, told_ns, nbytes, digest = _HEADER.unpack(header)
+    whose, told_ns, nbytes, digest = _HEADER.unpack_from(begin)
     if whose != key or told_ns <= began_ns:
         return None
-    body = b"" if nbytes == _TOO_LONG else os.pread(fd, min(nbytes, _SLOT_NBYTES), _place(key) + _HEADER.size)
+    nbytes = 0 if nbytes == _TOO_LONG else min(nbytes, _SLOT_NBYTES)
+    body = begin[_HEADER.size : _HEADER.size + nbytes]
+    if len(body) < nbytes:
+        body += os.pread(fd, nbytes - len(body), _place(key) + _HEADER.size + len(body))
     return body if digest == _digest(key, told_ns, body) else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from transferqueue.nodes.described import Described, Positions, Request
 from transferqueue.nodes.located import Group
-from transferqueue.nodes.names import PAYLOAD, ordinals_of
+from transferqueue.nodes.names import PAYLOAD, Names, is_run, ordinals_of
 from transferqueue.nodes.naming import rows_there
 from transferqueue.nodes.transport.protocol import PayloadRequest
 from transferqueue.nodes.transport.received import read_description
@@ -42,13 +42,18 @@ def missing_of(group: Group, resolved: Resolved) -> list[Wanted]:
         shared = resolved.piece_list_id(number)
         rows = seen.get(shared)
         if rows is None:
-            lacking = np.flatnonzero(~rows_there(resolved, number))
-            # A row that is asked for twice (a pad) is pulled once.
-            _, once = np.unique(group.names[lacking], return_index=True)
-            rows = seen[shared] = lacking[np.sort(once)]
+            rows = seen[shared] = _once(group.names, np.flatnonzero(~rows_there(resolved, number)))
         if len(rows):
             by_rows.setdefault(rows.tobytes(), Wanted(group, [], rows)).fields.append(name)
     return list(by_rows.values())
+
+
+def _once(names: Names, rows: Positions) -> Positions:
+    """Without the rows whose name an earlier one has: a row that is asked for twice (a pad) is pulled once."""
+    if len(rows) and is_run(names[rows]):
+        return rows
+    _, once = np.unique(names[rows], return_index=True)
+    return rows[np.sort(once)]
 
 
 def requests_of(partition: str, home: int, indexes: Positions, want: Wanted) -> list[Request]:

@@ -82,15 +82,16 @@ class Channel:
         self._look_at_time()
 
     def send(self, header: bytes, data: Any = None) -> None:
-        """One frame, `data` of anything with the buffer protocol. When it returns `data` may change. AttemptError."""
-        view = memoryview(b"" if data is None else data).cast("B")
-        buffers = [memoryview(_PREFIX.pack(len(header), len(view)) + header)]
-        if len(view):
-            buffers.append(view)
+        """One frame, `data` of anything with the buffer protocol, or a list of such. When it returns `data` may change.
+        AttemptError."""
+        several = data if type(data) is list else [] if data is None else [data]
+        views = [memoryview(each).cast("B") for each in several]
+        nbytes = sum(map(len, views))
+        buffers = [memoryview(_PREFIX.pack(len(header), nbytes) + header), *filter(len, views)]
         self._look_at_time()
         while buffers:
             try:
-                sent = self._sock.sendmsg(buffers)
+                sent = self._sock.sendmsg(buffers[:_MOST_BUFFERS])
             except OSError as error:
                 raise self._failed(error) from error
             buffers = _behind(buffers, sent)

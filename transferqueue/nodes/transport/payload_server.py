@@ -159,7 +159,7 @@ class PayloadServer:
                     call = Call("payload.describe", {"request": what}, bytes(16), None, "payload")
                     channel.send(answer_of_value(self._describe(call)))
                 case ["stream", bytes() as ticket]:
-                    for header, data in self._streams.open(ticket):
+                    for header, data in self._streams.open(ticket, together=True):
                         channel.send(answer_of_value(header), data)
                     channel.send(answer_of_value(None))
                 case ["call", bytes() as body] if self._answer_call is not None:

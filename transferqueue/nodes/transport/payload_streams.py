@@ -24,6 +24,9 @@ MAX_FETCH_NBYTES = 4 << 20
 MIN_CHUNK_NBYTES, MAX_CHUNK_NBYTES = 64 << 10, 64 << 20
 # Shorter stretches are copied together: a message of its own costs about as much as copying this much.
 _ALONE_NBYTES = 128 << 10
+# Of a message of several stretches that lie in their mappings, which take no memory: both ends handle it in one call of
+# the kernel, and nobody runs Python meanwhile.
+_TOGETHER_NBYTES, _MOST_TOGETHER = 256 << 20, 128
 
 
 class PayloadStreams:
@@ -62,9 +65,13 @@ class PayloadStreams:
             parts.append([header, b"" if data is None else data.to_pybytes()])
         return parts
 
-    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+    def open(self, ticket: bytes, *, together: bool = False) -> Iterator[tuple[Any, Any]]:
         """Part of a request: first (total bytes of the request, those of the part), then bytes with what they are:
-        (field's number, where in it, how many) of each stretch."""
+        (field's number, where in it, how many) of each stretch.
+
+        Args:
+            together: what lies in the mappings may come many stretches at a time, as a list of buffers.
+        """
         request, part, parts, chunk_nbytes = read_ticket(ticket)
         resolved = resolve(self._store, request)
         try:
@@ -73,16 +80,23 @@ class PayloadStreams:
             yield [sum(field.nbytes for field in fields), last - first], None
             self._store.count_sent(served=last - first)
             waiting: list[Stretch] = []
+            lying: list[Stretch] = []
             for stretch in stretches(fields, first, last, chunk_nbytes):
                 alone = stretch.piece >= 0 and stretch.nbytes >= _ALONE_NBYTES
                 if waiting and (alone or sum(each.nbytes for each in waiting) + stretch.nbytes > chunk_nbytes):
                     yield _gathered(fields, waiting)
                     waiting = []
-                if alone:
-                    address = fields[stretch.field].address(stretch)
-                    yield [_header(stretch)], _mapped(address, stretch.nbytes, resolved)
-                else:
+                if not alone:
                     waiting.append(stretch)
+                elif together:
+                    lying.append(stretch)
+                    if len(lying) == _MOST_TOGETHER or sum(each.nbytes for each in lying) >= _TOGETHER_NBYTES:
+                        yield _lying(fields, lying, resolved)
+                        lying = []
+                else:
+                    yield [_header(stretch)], _mapped(fields, stretch, resolved)
+            if lying:
+                yield _lying(fields, lying, resolved)
             if waiting:
                 yield _gathered(fields, waiting)
         except Exception:
@@ -235,11 +249,15 @@ def _header(stretch: Stretch) -> list[int]:
     return [stretch.field, stretch.start, stretch.nbytes]
 
 
-def _mapped(address: int, nbytes: int, resolved: Resolved) -> Any:
+def _mapped(fields: list[SourceField], stretch: Stretch, resolved: Resolved) -> Any:
     """A buffer on the mapping itself, which keeps the lease while anybody has it."""
     import pyarrow as pa
 
-    return pa.foreign_buffer(address, nbytes, base=resolved)
+    return pa.foreign_buffer(fields[stretch.field].address(stretch), stretch.nbytes, base=resolved)
+
+
+def _lying(fields: list[SourceField], several: list[Stretch], resolved: Resolved) -> tuple[list[list[int]], list[Any]]:
+    return [_header(each) for each in several], [_mapped(fields, each, resolved) for each in several]
 
 
 def _gathered(fields: list[SourceField], several: list[Stretch]) -> tuple[list[list[int]], Any]:

@@ -225,7 +225,7 @@ class Lying:
     def handlers(self) -> dict[str, Any]:
         return {"payload.describe": lambda call: [["a", [[1, b"", 8]], 5, "no array"]]}
 
-    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+    def open(self, ticket: bytes, *, together: bool = False) -> Iterator[tuple[Any, Any]]:
         import pyarrow as pa
 
         for header, data in self._messages:

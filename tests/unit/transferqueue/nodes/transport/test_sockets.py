@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.support.sessions import wait_for
-from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork
+from tests.unit.native.native_session import ROOT, NativeSession, exit_status, fork, put
 from tests.unit.transferqueue.nodes.serving import HOST, TOKEN, Proxy, serving
 from tests.unit.transferqueue.nodes.transport.plain_tcp import PLACE, server_of, sockets
 from tests.unit.transferqueue.nodes.transport.pulls import check, room_for, soon
@@ -27,6 +27,7 @@ from transferqueue.nodes.errors import GoneError
 from transferqueue.nodes.link import LOCATE, NodeLink
 from transferqueue.nodes.place import NodePlace
 from transferqueue.nodes.rpc_server import Call
+from transferqueue.nodes.transport import payload_streams
 from transferqueue.nodes.transport.flight import FlightTransport
 from transferqueue.nodes.transport.payload_server import PayloadServer
 from transferqueue.nodes.transport.payload_streams import PayloadStreams
@@ -48,6 +49,34 @@ def test_several_streams_share_the_work(store: Store, what: PayloadRequest, serv
         check(room, store, what)
         transport.pull(PLACE, what, room_for(store, what))
         assert len(server._channels) == 3, "connections are used again"
+
+
+def test_what_lies_in_mappings_comes_together(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
+    values = np.random.default_rng(2).integers(0, 256, (4, 1 << 20), dtype=np.uint8)
+    small = np.arange(4 * 100, dtype=np.int32).reshape(4, 100)
+    rows = put(store, "together", {"a": values, "b": values[::-1].copy(), "few": small}).indexes
+    request = PayloadRequest("together", rows, ("a", "few", "b"))
+    with sockets(server, streams=1, chunk_nbytes=1 << 20) as transport:
+        room = room_for(store, request)
+        report = transport.pull(PLACE, request, room)
+        assert (report.nbytes, report.messages) == (2 * values.nbytes + small.nbytes, 2)  # with what is gathered
+        check(room, store, request)
+        room = room_for(store, what)
+        assert transport.pull(PLACE, what, room).messages == 1
+        check(room, store, what)
+
+
+def test_more_than_a_message_holds_comes_in_several(
+    store: Store, what: PayloadRequest, server: PayloadServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_streams, "_MOST_TOGETHER", 5)
+    with sockets(server, streams=1, chunk_nbytes=1 << 20) as transport:
+        room = room_for(store, what)
+        assert transport.pull(PLACE, what, room).messages == -(-ROWS // 5)
+        check(room, store, what)
+    monkeypatch.setattr(payload_streams, "_TOGETHER_NBYTES", 2 << 20)
+    with sockets(server, streams=1, chunk_nbytes=1 << 20) as transport:
+        assert transport.pull(PLACE, what, room_for(store, what)).messages == ROWS // 2
 
 
 def test_a_cut_network_delays_a_pull(store: Store, what: PayloadRequest, server: PayloadServer) -> None:
@@ -249,7 +278,7 @@ class Lying:
     def handlers(self) -> dict[str, Any]:
         return {"payload.describe": lambda call: [["a", [[1, b"", 8]], 5, "no array"]]}
 
-    def open(self, ticket: bytes) -> Iterator[tuple[Any, Any]]:
+    def open(self, ticket: bytes, *, together: bool = False) -> Iterator[tuple[Any, Any]]:
         yield from self._messages
 
 
