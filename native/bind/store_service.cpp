@@ -124,6 +124,15 @@ std::optional<Window> cheapest_window(Store& self, std::uint64_t nbytes) {
   return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
 }
 
+std::optional<Window> cheapest_run(Store& self, std::uint64_t nbytes, std::uint64_t most_moved) {
+  const std::optional<Span> found = without_gil([&] { return self.cheapest_run(nbytes, most_moved); });
+  return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
+}
+
+std::shared_ptr<PendingBlock> reserve_at(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
+  return without_gil([&] { return self.reserve_at({offset, nbytes}); });
+}
+
 std::vector<std::shared_ptr<PendingBlock>> reserve_within(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
   return without_gil([&] { return self.reserve_within({offset, nbytes}); });
 }
@@ -144,6 +153,8 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("check", nogil(&Store::check))
       .def("sparse_blocks", &sparse_blocks, nb::arg("after") = 0, nb::arg("within") = nb::none(), nb::arg("spilled") = false)
       .def("cheapest_window", &cheapest_window, nb::arg("nbytes"))
+      .def("cheapest_run", &cheapest_run, nb::arg("nbytes"), nb::arg("most_moved"))
+      .def("reserve_at", &reserve_at, nb::arg("offset"), nb::arg("nbytes"))
       .def("reserve_within", &reserve_within, nb::arg("offset"), nb::arg("nbytes"))
       .def("write_lock_holds", nogil(&Store::write_lock_holds));
 }

@@ -191,6 +191,28 @@ def compact_full(world: World, point: str, _: bool) -> None:
     world.forget_plain(kept)
 
 
+def slide(world: World, point: str, _: bool) -> None:
+    """What lives is larger than each gap."""
+    kept = []
+    for number in range(12):
+        kept.append(world.client.put(_of_bytes(number, 96 << 10), partition_id="kept"))
+        world.client.put(_of_bytes(0xDD, 64 << 10), partition_id="gaps")
+    fill_all_room(world.client, 0xEE)
+    world.client.clear_partition("gaps")
+    world.die(point, victims.slide, 6 * (64 << 10))
+    for number, meta in enumerate(kept):
+        assert (world.client.get_data(meta, mode="copy")["x"] == number).all()
+    for partition in ("filler", "kept"):
+        world.client.clear_partition(partition)
+    world.settle()
+    world.verify()
+
+
+def _of_bytes(value: int, nbytes: int) -> TensorDict:
+    """One row."""
+    return TensorDict({"x": torch.full((1, nbytes), value, dtype=torch.uint8)}, [1])
+
+
 def _sparse(world: World, *, full: bool = False) -> list[int]:
     blocks = [list(range(first, first + 16)) for first in (300, 320)]
     for numbers in blocks:

@@ -84,6 +84,15 @@ ROUNDS = [
             "index.free.before_commit",
         ],
     ),
+    # Aside first, then to its place.
+    *rounds(
+        deeds.slide,
+        [
+            *[*LEASE, *RESERVE, "copy.midway", *PUBLISH, *SCAN, "index.free.before_commit"],
+            *["index.reserve.before_commit:1", "copy.midway:1", "index.publish.before_commit:1"],
+            *["retire.after_word:1", "index.free.before_commit:1", "copy.midway:5"],
+        ],
+    ),
     *rounds(deeds.read, ["index.reading", *LEASE, "view.before_map", "copy.midway", *DROP]),
     *rounds(deeds.drop, ["keeper.before_look"]),
     *rounds(deeds.read_scattered, [*LEASE, "copy.midway:1", "lease.before_release:2"]),

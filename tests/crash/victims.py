@@ -19,6 +19,8 @@ import transferqueue as tq
 from tests.support import compaction
 from tests.support.versioned_rows import WIDTH, rows, versions_of
 from transferqueue import BatchMeta, TransferQueueClient, _native
+from transferqueue.service.joining import Joining
+from transferqueue.service.moving import Mover
 
 Arm = Callable[[], None]
 Deed = Callable[..., None]
@@ -117,6 +119,12 @@ def coalesce(client: TransferQueueClient, arm: Arm, meta: BatchMeta) -> None:
 def compact(client: TransferQueueClient, arm: Arm) -> None:
     arm()
     compaction.compact(client)
+
+
+def slide(client: TransferQueueClient, arm: Arm, wanted_nbytes: int) -> None:
+    joining = Joining(client._store, Mover(client._store))
+    arm()
+    assert joining.slide(wanted_nbytes)
 
 
 def read(client: TransferQueueClient, arm: Arm, meta: BatchMeta, mode: str) -> None:

@@ -255,6 +255,11 @@ class Store:
     def cheapest_window(self, nbytes: int) -> tuple[int, int] | None:
         """(offset, nbytes) of a stretch that could be one free piece of `nbytes`: nothing in it is pending, retired or
         leased, and what has to leave it is as little as can be and has room outside."""
+    def cheapest_run(self, nbytes: int, most_moved: int) -> tuple[int, int] | None:
+        """(offset, nbytes) of a stretch of which `nbytes` are free, in pieces: nothing in it is pending, retired or
+        leased, and what lives in it is as little as can be, at most `most_moved` bytes."""
+    def reserve_at(self, offset: int, nbytes: int) -> Reservation | None:
+        """A block's room just there; None where that is not free, or no block of that size begins."""
     def reserve_within(self, offset: int, nbytes: int) -> list[Reservation]:
         """What of it is free, at most 512 pieces; not to be written to."""
     def clients(self) -> list[dict[str, Any]]:

@@ -18,24 +18,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from transferqueue.errors import StorageFullError, TransferTimeoutError
+from transferqueue.errors import TransferTimeoutError
 from transferqueue.logs import get_logger
-from transferqueue.service.rewriting import Rewriting
+from transferqueue.service.joining import Joining
+from transferqueue.service.moving import STEP_NBYTES, Mover
 from transferqueue.service.sparse_plan import Batch, Indexes, SparsePlan
 
 if TYPE_CHECKING:
-    from transferqueue._native import Reservation, Resolved, Store
+    from transferqueue._native import Store
 
 _log = get_logger("service")
-# Of one step: bytes copied (a millisecond or two) and rows moved in one transaction (see the decision for its hold).
-STEP_NBYTES = 16 << 20
+# Moved in one transaction; see the decision for its hold.
 STEP_ROWS = 512
 # A put that found no room empties what lives to less than this. It copies 3 bytes for each that it frees, at worst.
 URGENT_BELOW = 0.75
@@ -64,6 +61,7 @@ class Compactor:
     def __init__(self, store: Store, below: float = 0.0, *, spilled: bool = False) -> None:
         self._store = store
         self._spilled = spilled
+        self._mover = Mover(store, spilled=spilled)
         self._prefix = "spill_" if spilled else ""  # of the figures in `Store.stats`
         self._below = below
         self._plan: SparsePlan | None = None
@@ -100,7 +98,7 @@ class Compactor:
         """For a put that found no room for so many bytes: stops after each step that may have made some, to let it try.
 
         Ends when nothing is left to gain, when all that there is would not be enough, or when another process is at it.
-        Last, where there is room enough in pieces too small, empties the stretch of that size that costs least.
+        Last, where there is room enough in pieces too small, joins some of them.
         """
         after, hopeless = 0, 0
         while hopeless < _HOPELESS_AFTER:
@@ -119,35 +117,17 @@ class Compactor:
             after = plan.next
             if not after:
                 break
-        if not self._spilled and self._free_nbytes() >= wanted_nbytes and self._join(wanted_nbytes):
-            yield
-
-    def _join(self, wanted_nbytes: int) -> bool:
-        """Moves what lies in the way of one free piece of this size; at most as many bytes as it is large."""
-        window = self._store.cheapest_window(wanted_nbytes)
-        if window is None:
-            return False
-        held: list[Reservation] = []
-        with self._alone() as mine:
-            if not mine:
-                return False
-            try:
-                held += self._store.reserve_within(*window)
-                after = 0
-                while True:
-                    plan = SparsePlan(self._store, after, window)
-                    for block in plan.largest_first():
-                        for batch in plan.batches(block):
-                            self._move(batch, whole=True)
-                        # At once, or the next block would move into it.
-                        held += self._store.reserve_within(*window)
-                    after = plan.next
-                    if not after:
-                        break
-            finally:
-                for reservation in held:
-                    reservation.abandon()
-        return True
+        if self._spilled:
+            return
+        joining = Joining(self._store, self._mover)
+        for join in (joining.window, joining.slide):
+            if self._free_nbytes() >= wanted_nbytes:
+                with self._alone() as mine:
+                    if not mine:
+                        return
+                    joined = join(wanted_nbytes)
+                if joined:
+                    yield
 
     def _look(self) -> bool:
         """Chooses what the next ticks empty; False when nothing is to be done, or no look is due."""
@@ -194,74 +174,8 @@ class Compactor:
         for batch in plan.batches(blocks):
             for begin in range(0, len(batch.rows), STEP_ROWS):
                 rows = batch.rows[begin : begin + STEP_ROWS]
-                done = self._move(Batch(batch.partition, batch.fields, rows)) and done
+                done = self._mover.move(Batch(batch.partition, batch.fields, rows)) and done
         return done
-
-    def _move(self, batch: Batch, *, headroom: bool = True, whole: bool = False) -> bool:
-        """Copies and publishes what is left of the batch; in halves where it is too much for a step or for any room.
-        False when not even one row found any.
-
-        Args:
-            headroom: where there is no other room, by way of the headroom.
-            whole: a block that lives stays one, whatever its size; never by way of the headroom.
-        """
-        resolved, batch = self._complete(batch)
-        reservation, borrowed = None, False
-        try:
-            if resolved is None:
-                return True
-            rewriting = Rewriting(resolved, batch.fields, whole=True)
-            if not rewriting.nbytes:
-                return True
-            if whole or rewriting.nbytes <= STEP_NBYTES or len(batch.rows) == 1:
-                if self._spilled:
-                    reservation = self._room(self._store.reserve_spilled, rewriting.nbytes)
-                else:
-                    reservation = self._room(self._store.reserve, rewriting.nbytes, 0.0)
-                if reservation is None and headroom and not whole:
-                    reservation, borrowed = self._room(self._store.reserve_headroom, rewriting.nbytes), True
-            if reservation is not None:
-                try:
-                    rewriting.write(self._store, reservation, compaction=True)
-                except BaseException:
-                    with contextlib.suppress(ValueError):  # the error came behind the publication
-                        reservation.abandon()
-                    raise
-        finally:
-            if resolved is not None:
-                resolved.release()
-        if reservation is None:
-            middle = len(batch.rows) // 2
-            halves = [batch.rows[:middle], batch.rows[middle:]] if middle else []
-            return bool(halves) and all(
-                self._move(Batch(batch.partition, batch.fields, rows), headroom=headroom, whole=whole)
-                for rows in halves
-            )
-        if borrowed:
-            # What it left is free by now; another put may be faster, and then it stays until the next look.
-            self._store.reclaim()
-            self._move(batch, headroom=False)
-        return True
-
-    def _complete(self, batch: Batch) -> tuple[Resolved | None, Batch]:
-        """Leased; of the rows those that have all the fields: the others were cleared since the look."""
-        while len(batch.rows):
-            resolved = self._store.resolve(batch.partition, indexes=batch.rows, fields=batch.fields)
-            if resolved.complete:
-                return resolved, batch
-            keep = _complete_rows(resolved, batch)
-            resolved.release()
-            batch = Batch(batch.partition, batch.fields, batch.rows[keep])
-        return None, batch
-
-    @staticmethod
-    def _room(reserve: Callable[..., Reservation], *arguments: float) -> Reservation | None:
-        try:
-            return reserve(*arguments)
-        except StorageFullError as error:
-            if error.resource != "payload":
-                raise
-            return None
 
     def _free_nbytes(self) -> int:
         return self._store.stats()[f"{self._prefix}free_bytes"]
@@ -290,13 +204,3 @@ def _is_stopped(pid: int | None) -> bool:
     except OSError:
         return False
     return status.rpartition(")")[2].split()[:1] in (["T"], ["t"])
-
-
-def _complete_rows(resolved: Resolved, batch: Batch) -> npt.NDArray[np.bool_]:
-    fields_of = np.zeros(len(batch.rows) + 1, dtype=np.int64)
-    for field in range(len(batch.fields)):
-        pieces = resolved.pieces(field)
-        np.add.at(fields_of, pieces[:, 0], 1)
-        np.subtract.at(fields_of, pieces[:, 0] + pieces[:, 1], 1)
-    complete: npt.NDArray[np.bool_] = np.cumsum(fields_of)[:-1] == len(batch.fields)
-    return complete

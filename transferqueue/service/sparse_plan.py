@@ -30,7 +30,7 @@ class SparsePlan:
 
     Attributes:
         next: where the next look goes on; 0: this one came to the end.
-        refs, nbytes, live_nbytes: of each block: its name, size, and what rows name of it (exact).
+        refs, offsets, nbytes, live_nbytes: of each block: its name, place, size, and what rows name of it (exact).
         headroom, leased: it lies in the room that only compaction takes; somebody reads it.
     """
 
@@ -38,7 +38,7 @@ class SparsePlan:
         self, store: Store, after: int = 0, within: tuple[int, int] | None = None, spilled: bool = False
     ) -> None:
         self.next, blocks, self._groups, self._shapes, self._ranges = store.sparse_blocks(after, within, spilled)
-        self.refs, self.nbytes, self.live_nbytes = blocks[:, 0], blocks[:, 2], blocks[:, 3]
+        self.refs, self.offsets, self.nbytes, self.live_nbytes = blocks[:, 0], blocks[:, 1], blocks[:, 2], blocks[:, 3]
         self.headroom, self.leased = blocks[:, 4].astype(bool), blocks[:, 5].astype(bool)
 
     def sparse(self, below: float) -> Indexes:

@@ -245,6 +245,9 @@ class Index {
   // A stretch of the payload of at least `nbytes` without anything pending, retired or of `leased`, of which least has to move
   // for all of it to be free, and no more than there is room for outside. nullopt: there is none.
   std::optional<Span> cheapest_window(std::uint64_t nbytes, const std::vector<BlockRef>& leased);
+  // A stretch without anything pending, retired or of `leased`, of which `nbytes` are free, in pieces, and as little as can be
+  // lives, at most `most_moved`. nullopt: there is none.
+  std::optional<Span> cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved, const std::vector<BlockRef>& leased);
   // What of the window is free, up to 512 pieces of it.
   std::vector<Reservation> reserve_within(Span window, OwnerId owner);
 

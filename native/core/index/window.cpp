@@ -1,5 +1,5 @@
 // Free memory in many pieces, joined: the stretch of the payload that costs least to empty, and the free pieces inside it,
-// reserved so that nothing is put there meanwhile.
+// reserved so that nothing is put there meanwhile; or the stretch whose blocks, moved together, leave the rest of it free.
 #include <algorithm>
 #include <limits>
 #include <unordered_set>
@@ -103,6 +103,37 @@ std::optional<Span> Index::cheapest_window(std::uint64_t nbytes, const std::vect
       }
     }
     count(first, -1);
+  }
+  return best;
+}
+
+std::optional<Span> Index::cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved, const std::vector<BlockRef>& leased) {
+  std::unordered_set<std::uint64_t> readers;
+  for (const BlockRef block : leased) readers.insert(block.word);
+  const ReadTxn txn(*impl_->env);
+  const std::vector<Tile> all = tiles(txn, readers);
+  std::optional<Span> best;
+  std::uint64_t least = most_moved;
+  std::uint64_t moved = 0;
+  std::uint64_t free = 0;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end < all.size(); ++end) {
+    if (all[end].fixed) {
+      begin = end + 1;
+      moved = free = 0;
+      continue;
+    }
+    moved += all[end].moved;
+    if (all[end].free()) free += all[end].span.nbytes;
+    // The shortest that ends here: it begins with a free piece that it cannot do without.
+    for (; begin < end && (!all[begin].free() || free - all[begin].span.nbytes >= nbytes); ++begin) {
+      moved -= all[begin].moved;
+      if (all[begin].free()) free -= all[begin].span.nbytes;
+    }
+    if (free >= nbytes && moved <= least) {
+      if (!best || moved < least) best = Span{all[begin].span.offset, all[end].end() - all[begin].span.offset};
+      least = moved;
+    }
   }
   return best;
 }

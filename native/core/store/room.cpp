@@ -49,21 +49,24 @@ bool grow(Attachment& attachment, Index& index, std::uint64_t nbytes) {
   return back_more(attachment, index, backed, step) || (nbytes < step && back_more(attachment, index, backed, nbytes));
 }
 
-std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
-  std::optional<Reservation> found = index.reserve(nbytes, owner, attachment.recent_spans.offsets(nbytes));
+// The slot and the bytes behind what was just reserved; gives it back where they are not there.
+std::optional<Reservation> backed(Attachment& attachment, Index& index, std::optional<Reservation> found, OwnerId owner) {
   if (!found) return found;
   try {
     attachment.table.ensure(found->block);
-    if (attachment.payload->ensure_backed(found->span)) {
-      attachment.recent_spans.add(nbytes, found->span.offset);
-      return found;
-    }
+    if (attachment.payload->ensure_backed(found->span)) return found;
   } catch (...) {
     index.abandon(*found, owner);
     throw;
   }
   index.abandon(*found, owner);
   return std::nullopt;
+}
+
+std::optional<Reservation> reserve(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {
+  const auto found = backed(attachment, index, index.reserve(nbytes, owner, attachment.recent_spans.offsets(nbytes)), owner);
+  if (found) attachment.recent_spans.add(nbytes, found->span.offset);
+  return found;
 }
 
 // For people and exact: "1.5 MiB (1572864 B)".
@@ -126,6 +129,16 @@ std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::
   if (!found && reclaim_all(attachment, index) > 0) found = reserve(attachment, index, nbytes, owner);
   while (!found && grow(attachment, index, nbytes)) found = reserve(attachment, index, nbytes, owner);
   return found;
+}
+
+std::optional<Reservation> find_room_at(Attachment& attachment, Index& index, Span span, OwnerId owner) {
+  const std::uint64_t preferred[] = {span.offset};
+  const auto found = index.reserve(span.nbytes, owner, preferred);
+  if (found && found->span.offset != span.offset) {
+    index.abandon(*found, owner);
+    return std::nullopt;
+  }
+  return backed(attachment, index, found, owner);
 }
 
 std::optional<Reservation> find_headroom(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {

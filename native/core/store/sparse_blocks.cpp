@@ -11,6 +11,7 @@
 #include "core/memory/lease.hpp"
 #include "core/memory/spill_file.hpp"
 #include "core/store/give_back.hpp"
+#include "core/store/room.hpp"
 #include "core/store/store.hpp"
 
 namespace tq {
@@ -93,6 +94,22 @@ std::optional<Span> Store::cheapest_window(std::uint64_t nbytes) {
   const Call call(attachment);
   if (nbytes > attachment.payload->payload_bytes()) return std::nullopt;
   return call.index().cheapest_window(nbytes, leased_now(attachment.lease_directory));
+}
+
+std::optional<Span> Store::cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved) {
+  Attachment& attachment = *attachment_;
+  const Call call(attachment);
+  return call.index().cheapest_run(nbytes, most_moved, leased_now(attachment.lease_directory));
+}
+
+std::shared_ptr<PendingBlock> Store::reserve_at(Span span) {
+  Attachment& attachment = *attachment_;
+  const Call call(attachment);
+  drain_give_back(attachment, call.index());
+  const OwnerId owner = attachment.leases->owner();
+  const auto reservation = find_room_at(attachment, call.index(), span, owner);
+  if (!reservation) return nullptr;
+  return std::make_shared<PendingBlock>(attachment_, *reservation, owner, std::chrono::steady_clock::now());
 }
 
 std::vector<std::shared_ptr<PendingBlock>> Store::reserve_within(Span window) {

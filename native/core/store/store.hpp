@@ -66,6 +66,9 @@ class Store {
   SparseBlocks sparse_blocks(BlockRef after, std::optional<Span> within = std::nullopt, bool spilled = false);
   // See Index; blocks that are leased now stay where they are.
   std::optional<Span> cheapest_window(std::uint64_t nbytes);
+  std::optional<Span> cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved);
+  // Just there, to be written to; null where that is not free.
+  std::shared_ptr<PendingBlock> reserve_at(Span span);
   // Its free pieces, not to be written to: so that what leaves the window does not come back into it.
   std::vector<std::shared_ptr<PendingBlock>> reserve_within(Span window);
   std::shared_ptr<Resolved> resolve(const std::string& partition, const RowSelector& rows,

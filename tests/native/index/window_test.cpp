@@ -71,6 +71,21 @@ TEST_CASE("of several windows the one from which least leaves, and never a lease
   CHECK_FALSE(index.cheapest_window(4 * mib + 4096, {layout.blocks[1]}).has_value());
 }
 
+TEST_CASE("a run has as much free as is wanted, and as little else as can be") {
+  // free 1 | 4 | free 1 | 2 | free 1 | 2 | free 1 | 1 (leased) | free 3
+  const auto m = static_cast<std::int64_t>(mib);
+  Layout layout({-m, 4 * m, -m, 2 * m, -m, 2 * m, -m, m}, 16 * mib);
+  Index& index = *layout.session.index;
+  const std::vector leased{layout.blocks[3]};
+  CHECK(index.cheapest_run(2 * mib, 64 * mib, leased) == Span{13 * mib, 3 * mib});
+  // Two of four megabytes: the later ones cost less; the first is left out, and the last is behind what is leased.
+  CHECK(index.cheapest_run(3 * mib + 1, 64 * mib, leased) == Span{0, 12 * mib});
+  CHECK(index.cheapest_run(3 * mib + 1, 8 * mib, leased) == Span{0, 12 * mib});
+  CHECK_FALSE(index.cheapest_run(3 * mib + 1, 8 * mib - 1, leased).has_value());
+  CHECK_FALSE(index.cheapest_run(5 * mib, 64 * mib, leased).has_value());
+  CHECK(index.cheapest_run(5 * mib, 64 * mib, {}) == Span{8 * mib, 8 * mib});
+}
+
 TEST_CASE("what leaves has to find room outside of the window") {
   // free 3 | 2 | free 3
   const auto m = static_cast<std::int64_t>(mib);
