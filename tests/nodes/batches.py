@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import NonTensorStack, TensorDict
 
 from tests.nodes.one_process import OneProcess
 from transferqueue.nodes.names import PAYLOAD
+
+MIB = 1 << 20
 
 
 def batch(rows: int = 4, start: int = 0) -> TensorDict:
@@ -38,3 +42,14 @@ def same(left: TensorDict, right: TensorDict) -> None:
 
 def payload_rows(cluster: OneProcess, ordinal: int) -> int:
     return len(cluster.at[ordinal].store.production(PAYLOAD, [])[1])
+
+
+def mebibytes(count: int) -> TensorDict:
+    return TensorDict({"x": torch.zeros(1, count * MIB, dtype=torch.uint8)}, [1])
+
+
+def fill(client: Any, partition: str) -> Any:
+    """Takes all room that the node has left."""
+    rest = client.stats().free_bytes
+    data = TensorDict({"x": torch.zeros(1, rest - rest % 4096, dtype=torch.uint8)}, [1])
+    return client.put(data, partition_id=partition, timeout=5)

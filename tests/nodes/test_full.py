@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import pickle
-import re
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict
 
-import transferqueue as tq
+from tests.nodes.batches import MIB, fill, mebibytes
 from tests.nodes.one_process import OneProcess, one_process
 from tests.nodes.processes import processes
-from tests.support.nodes import Nodes
 from tests.support.nursery import Nursery
 from transferqueue.errors import StorageFullError
 from transferqueue.nodes.transport.protocol import PayloadRequest
 
 pytestmark = pytest.mark.timeout(60)
-MIB = 1 << 20
 SIZES = {"storage.size": "16MiB"}
-
-
-def mebibytes(count: int) -> TensorDict:
-    return TensorDict({"x": torch.zeros(1, count * MIB, dtype=torch.uint8)}, [1])
-
-
-def fill(client: Any, partition: str) -> Any:
-    """Takes all room that the node has left."""
-    rest = client.stats().free_bytes
-    data = TensorDict({"x": torch.zeros(1, rest - rest % 4096, dtype=torch.uint8)}, [1])
-    return client.put(data, partition_id=partition, timeout=5)
 
 
 def test_a_put_says_that_its_home_is_full_and_leaves_nothing() -> None:
@@ -107,34 +93,7 @@ def test_who_has_another_node_prefetch_hears_which_one_is_full() -> None:
         assert caught.value.node == "node 1"
 
 
-def test_between_processes_the_node_is_named_with_its_address(nodes: Nodes) -> None:
-    named = [
-        f"node {number} (machine-{number} at {process.endpoint})" for number, process in enumerate(nodes.processes)
-    ]
-    try:
-        home = tq.attach(nodes.part(0)).client
-        home.place_partition("q")
-        filler = fill(home, "filler")
-        tq.close()
-        there = tq.attach(nodes.part(1)).client
-        own = there.put(mebibytes(1), partition_id="own")
-        with pytest.raises(StorageFullError) as caught:
-            there.prefetch(own, node=0, timeout=1.2)
-        assert caught.value.node == named[0]
-        with pytest.raises(StorageFullError, match=rf"^{re.escape(named[0])}: no room") as caught:
-            there.put(mebibytes(1), partition_id="q", timeout=0.3)
-        assert caught.value.node == named[0]
-        fill(there, "own filler")
-        with pytest.raises(StorageFullError, match=rf"^{re.escape(named[1])}: no room") as caught:
-            there.get_data(filler, timeout=0.3)
-        assert caught.value.node == named[1]
-        for partition in ("filler", "own", "own filler"):
-            there.clear_partition(partition)
-    finally:
-        tq.close()
-
-
-@pytest.mark.parametrize("full", [0, 1], ids=["home", "standby"])
+@pytest.mark.parametrize("full", [pytest.param(0, id="home", marks=pytest.mark.soak), pytest.param(1, id="standby")])
 def test_of_two_copies_the_node_without_room_for_one_is_named(nursery: Nursery, full: int) -> None:
     with processes(nursery, 3, "16MiB", replicas=2) as cluster:
         home, producer = cluster.client(0), cluster.client(2)

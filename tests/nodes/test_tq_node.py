@@ -13,6 +13,7 @@ import pytest
 
 import transferqueue as tq
 from tests.nodes import workers
+from tests.nodes.batches import fill, mebibytes
 from tests.support.certificates import authority
 from tests.support.nodes import LOST_AFTER_S, Nodes, nodes_of
 from tests.support.nursery import Nursery
@@ -72,6 +73,33 @@ def test_of_two_nodes_on_one_machine_a_process_must_say_which(nodes: Nodes) -> N
 def test_global_indexes_of_nodes_are_apart(nursery: Nursery, nodes: Nodes) -> None:
     rows = [nursery.start(workers.makes_rows, nodes.part(number), "apart", 3).receive() for number in (0, 1)]
     assert rows == [[0, 1, 2], [(1 << 50) + row for row in range(3)]]
+
+
+def test_a_full_node_is_named_with_its_address(nodes: Nodes) -> None:
+    named = [
+        f"node {number} (machine-{number} at {process.endpoint})" for number, process in enumerate(nodes.processes)
+    ]
+    try:
+        home = tq.attach(nodes.part(0)).client
+        home.place_partition("at-the-full")
+        filler = fill(home, "filler")
+        tq.close()
+        there = tq.attach(nodes.part(1)).client
+        own = there.put(mebibytes(1), partition_id="own")
+        with pytest.raises(tq.StorageFullError) as caught:
+            there.prefetch(own, node=0, timeout=1.2)
+        assert caught.value.node == named[0]
+        with pytest.raises(tq.StorageFullError, match=rf"^{re.escape(named[0])}: no room") as caught:
+            there.put(mebibytes(1), partition_id="at-the-full", timeout=0.3)
+        assert caught.value.node == named[0]
+        fill(there, "own filler")
+        with pytest.raises(tq.StorageFullError, match=rf"^{re.escape(named[1])}: no room") as caught:
+            there.get_data(filler, timeout=0.3)
+        assert caught.value.node == named[1]
+        for partition in ("filler", "own", "own filler"):
+            there.clear_partition(partition)
+    finally:
+        tq.close()
 
 
 def test_tq_nodes_lists_them(nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
