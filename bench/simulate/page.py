@@ -26,7 +26,7 @@ own cards and no garbage collection. The costs are those of one small machine (b
 been run.
 
 - **homes**: this library. Payload stays with its producer, each node pulls what its ranks read once, and one node keeps
-  the index of the partition.
+  the index of the partition, which ranks of a node that read the same ask once together. (*each rank asks*: as it was.)
 - **central store**: every put and get goes through a store on the head node; readers have copies of their own.
 - **through the controller**: outputs come back to the controller, and inputs go out with its calls.
 """

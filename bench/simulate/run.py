@@ -15,7 +15,8 @@ from bench.simulate.systems import CentralStore, Homes, ThroughController
 NODES = (2, 4, 8, 16, 32, 64, 128, 256)
 SYSTEMS = {
     "homes": Homes,
-    "homes, calls of a node joined": partial(Homes, combined=True),
+    "homes, each rank asks": partial(Homes, asking_once=False),
+    "homes, all calls of a node joined": partial(Homes, combined=True),
     "homes, a partition over 8 homes": partial(Homes, homes=8),
     "homes, calls joined, controller calls nodes": partial(Homes, combined=True, fan_out=True),
     "central store": CentralStore,

@@ -61,14 +61,24 @@ class Homes(System):
 
     Attributes:
         homes: over how many nodes the rows of one partition are spread; 1 is what the library does.
-        combined: whether a node's agent joins the calls that its ranks make at about the same time into one.
+        asking_once: whether ranks of a node that read the same rows ask the home once together; so does the library.
+        combined: whether a node's agent joins all calls that its ranks make at about the same time into one.
         fan_out: whether the controller calls one rank of a node, which calls the others.
     """
 
     name = "homes"
 
-    def __init__(self, machines: Machines, *, homes: int = 1, combined: bool = False, fan_out: bool = False) -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        *,
+        homes: int = 1,
+        asking_once: bool = True,
+        combined: bool = False,
+        fan_out: bool = False,
+    ) -> None:
         super().__init__(machines)
+        self.asking_once = asking_once
         self.homes = min(homes, machines.cluster.nodes)
         self.combined = combined
         self.fan_out = fan_out
@@ -93,9 +103,10 @@ class Homes(System):
     def get(self, node: int, reader: str, batches: list[Batch], first: bool) -> Process:
         costs = self.costs
         rows = sum(batch.rows for batch in batches)
-        home = self._home()
-        seconds = costs.locate_s / self._joined() + costs.locate_row_s * rows
-        yield from self.machines.call(node, home, f"home {home}", seconds)
+        if first or not self.asking_once:
+            home = self._home()
+            seconds = costs.locate_s / self._joined() + costs.locate_row_s * rows
+            yield from self.machines.call(node, home, f"home {home}", seconds)
         if first:
             pulls = []
             for batch in batches:

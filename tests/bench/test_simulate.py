@@ -106,3 +106,13 @@ def test_the_page_has_every_system_and_names_the_bottleneck() -> None:
     assert "gives out first is **home 0**" in text
     assert "| publish_s | 1000.00 us | made up |" in text
     assert text.count("| central store |") == 5
+
+
+@pytest.mark.parametrize(("asking_once", "calls"), [(True, 1), (False, 4)])
+def test_ranks_that_read_the_same_ask_once(asking_once: bool, calls: int) -> None:
+    found = machines()
+    system = Homes(found, asking_once=asking_once)
+    for rank in range(4):
+        found.env.process(system.get(1, f"rank {rank}", [], rank == 0))
+    found.env.run()
+    assert found.usage.busy_s["home 0"] == pytest.approx(calls * COSTS.locate_s)
