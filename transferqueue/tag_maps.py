@@ -111,7 +111,7 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
         return b""
     if not isinstance(tags, Mapping):
         raise TypeError(f"the tags of a row must be a dict, not {type(tags).__name__}")
-    if not tags:
+    if not len(tags):  # not by its truth: a TensorDict has none
         return b""
     count, heads = _heads(tuple(tags))
     parts = [count]

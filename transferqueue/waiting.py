@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 import time
 from collections.abc import Callable, Generator
@@ -128,7 +129,10 @@ def deadline(timeout_s: float | None) -> float | None:
         raise TypeError(f"timeout must be seconds or None, not {timeout_s!r}")
     if not timeout_s >= 0:
         raise ValueError(f"timeout must be seconds >= 0, or None to wait for ever; not {timeout_s!r}")
-    return time.monotonic() + timeout_s
+    try:
+        return time.monotonic() + float(timeout_s)
+    except OverflowError:  # of an int
+        return math.inf
 
 
 def is_over(until_s: float | None) -> bool:

@@ -38,6 +38,7 @@ def saver_lock(target: Path) -> Iterator[None]:
     path = target.with_name(f".{target.name}.saving")
     while True:
         fd = _open(path)
+        opened = os.fstat(fd)
         try:
             _lock(fd, target)
             if not _is_still(path, fd):
@@ -49,6 +50,13 @@ def saver_lock(target: Path) -> Iterator[None]:
                     os.unlink(path)
             return
         finally:
+            _close(fd, opened)
+
+
+def _close(fd: int, opened: os.stat_result) -> None:
+    """Unless somebody else did, and has given the number to a file of his own."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(fd), opened):
             os.close(fd)
 
 

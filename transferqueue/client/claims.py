@@ -174,7 +174,10 @@ class _TooLate(TransferTimeoutError):
 def _check_lease(lease_s: Any) -> float:
     if isinstance(lease_s, bool) or not isinstance(lease_s, numbers.Real):
         raise TypeError(f"lease_s must be seconds, not {lease_s!r}")
-    seconds = float(lease_s)
+    try:
+        seconds = float(lease_s)
+    except OverflowError:
+        seconds = math.inf
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"lease_s must be a number of seconds > 0, not {lease_s!r}")
     return seconds

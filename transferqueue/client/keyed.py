@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NonTensorStack, TensorDict, TensorDictBase
 from tensordict.tensorclass import is_non_tensor
 
 from transferqueue.aio import asynchronous
@@ -25,6 +25,7 @@ from transferqueue.client.writes import (
     refuse_constants_only,
 )
 from transferqueue.codec import STORED, plan_put
+from transferqueue.codec.dense import check_storable
 from transferqueue.errors import (
     FieldNotReadyError,
     KeyNotFoundError,
@@ -404,5 +405,8 @@ def _as_column(name: str, value: Any) -> Any:
             raise ValueError(
                 f"field {name!r} is a nested tensor, which holds several rows: use kv_batch_put with a TensorDict"
             )
+        check_storable(name, value)
         return value.unsqueeze(0)
+    if isinstance(value, NonTensorStack):
+        raise ValueError(f"field {name!r} is a NonTensorStack, which holds several rows: use kv_batch_put")
     return [value.data if is_non_tensor(value) else value]

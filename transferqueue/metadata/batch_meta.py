@@ -275,7 +275,7 @@ class BatchMeta(BatchFields, UserInfo):
 
         An empty side is ignored. Raises `ValueError` where the rows, partitions or sessions differ.
         """
-        return batch_merge.union(self, other)
+        return batch_merge.union(self, _checked(other, "union"))
 
     @classmethod
     def concat(
@@ -297,8 +297,10 @@ class BatchMeta(BatchFields, UserInfo):
 
         Raises:
             ValueError: fields, dtypes or sessions differ (both are named), or values conflict under ``"raise"``.
+            TypeError: a piece is something else.
         """
-        return batch_merge.concat(cls, data, reduce=reduce, validate=validate, on_conflict=on_conflict)
+        pieces = [_checked(piece, "concat") for piece in data]
+        return batch_merge.concat(cls, pieces, reduce=reduce, validate=validate, on_conflict=on_conflict)
 
     # Values and pickling
 
@@ -358,3 +360,9 @@ class BatchMeta(BatchFields, UserInfo):
 # Programs build the state tuple by ``[getattr(meta, name) for name in BatchMeta.__slots__]``. The real slots are those
 # of the base class; these are the names that the state is made of.
 BatchMeta.__slots__ = batch_wire.STATE_NAMES  # type: ignore[assignment]
+
+
+def _checked(batch: Any, method: str) -> BatchMeta:
+    if not isinstance(batch, BatchMeta):
+        raise TypeError(f"BatchMeta.{method} takes BatchMeta, not {type(batch).__name__}")
+    return batch
