@@ -90,7 +90,7 @@ ROUNDS = [
         [
             *[*LEASE, *RESERVE, "copy.midway", *PUBLISH, *SCAN, "index.free.before_commit"],
             *["index.reserve.before_commit:1", "copy.midway:1", "index.publish.before_commit:1"],
-            *["retire.after_word:1", "index.free.before_commit:1", "copy.midway:5"],
+            *["retire.after_word:1", "index.free.before_commit:1"],
         ],
     ),
     *rounds(deeds.read, ["index.reading", *LEASE, "view.before_map", "copy.midway", *DROP]),
