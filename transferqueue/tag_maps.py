@@ -85,7 +85,7 @@ def _scalar(parts: Any) -> Any:
     return numpy.frombuffer(raw, dtype)[0]
 
 
-def _encode(name: str, value: Any) -> bytes:
+def _encode(name: str, value: Any, check_pickles: bool) -> bytes:
     try:
         if _survives(value):
             return _encode_value(value)
@@ -93,19 +93,23 @@ def _encode(name: str, value: Any) -> bytes:
             return _encode_value(_parts(value))
         except _NotPlain:
             pickled = pickle.dumps(value, protocol=5)
-            pickle.loads(pickled)  # one that does not load would fail everybody who lists its partition
+            if check_pickles:
+                pickle.loads(pickled)  # one that does not load would fail everybody who lists its partition
             return _encode_value(msgspec.msgpack.Ext(PICKLE_EXTENSION, pickled))
     except Exception as error:  # whatever the value's own code raises
         raise ValueError(f"tag {name!r}, a {type(value).__name__}, cannot be stored: {error!r}") from error
 
 
-def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
+def encode_tags(tags: Mapping[str, Any] | None, *, check_pickles: bool = False) -> bytes:
     """The tag map of one row; ``b""`` for no tags.
+
+    Args:
+        check_pickles: values that only pickle keeps are loaded once, to see whether they can be.
 
     Raises:
         TypeError: a name is not a str, or tags is not a mapping.
-        ValueError: a name or value cannot be stored (no pickle of it, or one that does not load; a lone surrogate); the
-            message names the tag.
+        ValueError: a name or value cannot be stored (no pickle of it, or, with `check_pickles`, one that does not
+            load; a lone surrogate); the message names the tag.
     """
     if tags is None:
         return b""
@@ -121,7 +125,7 @@ def encode_tags(tags: Mapping[str, Any] | None) -> bytes:
         if kind in _PLAIN or (kind is int and _INT_FIRST <= value <= _INT_LAST):
             encoded = _encode_value(value)
         else:
-            encoded = _encode(name, value)
+            encoded = _encode(name, value, check_pickles)
         length = len(encoded)
         parts.append(head)
         parts.append(_SHORT_LENGTHS[length] if length < 256 else _COUNT.pack(length))

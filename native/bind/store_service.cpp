@@ -129,8 +129,9 @@ std::optional<Window> cheapest_run(Store& self, std::uint64_t nbytes, std::uint6
   return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
 }
 
-std::shared_ptr<PendingBlock> reserve_at(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
-  return without_gil([&] { return self.reserve_at({offset, nbytes}); });
+std::optional<std::shared_ptr<PendingBlock>> reserve_at(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
+  auto block = without_gil([&] { return self.reserve_at({offset, nbytes}); });
+  return block ? std::optional(std::move(block)) : std::nullopt;
 }
 
 std::vector<std::shared_ptr<PendingBlock>> reserve_within(Store& self, std::uint64_t offset, std::uint64_t nbytes) {

@@ -159,7 +159,7 @@ class _Rows:
         return self.client._reserved(nbytes)
 
     def publish(self, reservation: Reservation, layouts: list[FieldLayout], tags: Any) -> PublishResult:
-        encoded = encode_row_tags(tags, self.rows)
+        encoded = encode_row_tags(tags, self.rows, check_pickles=self.client._config.unpickles_own)
         if self.keys is not None or encoded:
             metadata_room(self.client._store, self.keys or (), encoded)
         client = self.client

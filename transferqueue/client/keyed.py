@@ -126,7 +126,7 @@ class KeyedCalls(InPlaceCalls):
         store, listed, partition = self._open(), check_keys(keys), check_partition(partition_id)
         if fields is None and tags is None:
             raise ValueError("give fields, tags, or both: there is nothing to put")
-        encoded = encode_row_tags(tags, len(listed))
+        encoded = encode_row_tags(tags, len(listed), check_pickles=self._config.unpickles_own)
         metadata_room(store, listed, encoded)
         info: dict[str, Any] = {}
         if fields is None:

@@ -70,7 +70,7 @@ class RowCalls(LimitCalls):
         self._check_session(check_batch_meta(metadata, "set_custom_meta"))
         pieces = metadata.unpad().chunk_by_partition() if metadata.size else []
         for piece in pieces:
-            tags = [encode_tags(row) for row in piece.custom_meta]
+            tags = [encode_tags(row, check_pickles=self._config.unpickles_own) for row in piece.custom_meta]
             if any(tags):
                 store.merge_tags(piece.partition_names[0], as_indexes(piece.index_array), tags)
 

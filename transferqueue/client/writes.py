@@ -95,7 +95,7 @@ class WriteCalls(ReadCalls):
             if partition_id is None:
                 raise ValueError("put needs metadata (rows that exist) or partition_id (where new rows go)")
             partition = check_partition(partition_id)
-            encoded = encode_row_tags(tags, rows)
+            encoded = encode_row_tags(tags, rows, check_pickles=self._config.unpickles_own)
             metadata_room(self._store, (), encoded)
             plan = plan_put(parsed(batch, rows, data_parser), rows, lists_are_rows=lists_are_rows)
             refuse_constants_only(plan, rows)
@@ -118,7 +118,7 @@ class WriteCalls(ReadCalls):
             raise SchemaMismatchError(
                 f"the data has {rows} rows, the metadata {metadata.size}", expected=metadata.size, found=rows
             )
-        encoded = encode_row_tags(tags, rows)
+        encoded = encode_row_tags(tags, rows, check_pickles=self._config.unpickles_own)
         metadata_room(self._store, (), encoded)
         real = metadata
         if metadata.num_padding:
@@ -309,8 +309,8 @@ def refuse_constants_only(plan: PutPlan, rows: int) -> None:
         )
 
 
-def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
-    """One tag map per row; empty for no tags at all.
+def encode_row_tags(tags: Any, rows: int, *, check_pickles: bool) -> list[bytes]:
+    """One tag map per row; empty for no tags at all. `check_pickles`: see `encode_tags`.
 
     Raises:
         ValueError: another number of dicts than rows. TypeError: not dicts.
@@ -322,7 +322,7 @@ def encode_row_tags(tags: Any, rows: int) -> list[bytes]:
     listed = list(tags)
     if len(listed) != rows:
         raise ValueError(f"{len(listed)} tags does not match {rows} rows: one dict per row")
-    encoded = [encode_tags(row) for row in listed]
+    encoded = [encode_tags(row, check_pickles=check_pickles) for row in listed]
     return encoded if any(encoded) else []
 
 
