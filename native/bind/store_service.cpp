@@ -119,18 +119,20 @@ Found sparse_blocks(Store& self, std::uint64_t after, std::optional<Window> with
       nb::make_tuple(found.next.word, to_table(blocks), groups, to_table(shapes), to_table(ranges)));
 }
 
-std::optional<Window> cheapest_window(Store& self, std::uint64_t nbytes) {
-  const std::optional<Span> found = without_gil([&] { return self.cheapest_window(nbytes); });
+std::optional<Window> as_window(const std::optional<Span>& found) {
   return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
+}
+
+std::optional<Window> cheapest_window(Store& self, std::uint64_t nbytes) {
+  return as_window(without_gil([&] { return self.cheapest_window(nbytes); }));
 }
 
 std::optional<Window> cheapest_run(Store& self, std::uint64_t nbytes, std::uint64_t most_moved) {
-  const std::optional<Span> found = without_gil([&] { return self.cheapest_run(nbytes, most_moved); });
-  return found ? std::optional<Window>({found->offset, found->nbytes}) : std::nullopt;
+  return as_window(without_gil([&] { return self.cheapest_run(nbytes, most_moved); }));
 }
 
-std::optional<std::shared_ptr<PendingBlock>> reserve_at(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
-  auto block = without_gil([&] { return self.reserve_at({offset, nbytes}); });
+std::optional<std::shared_ptr<PendingBlock>> reserve_from(Store& self, std::uint64_t offset, std::uint64_t nbytes) {
+  auto block = without_gil([&] { return self.reserve_from({offset, nbytes}); });
   return block ? std::optional(std::move(block)) : std::nullopt;
 }
 
@@ -155,7 +157,7 @@ void bind_store_service(nb::class_<Store>& store) {
       .def("sparse_blocks", &sparse_blocks, nb::arg("after") = 0, nb::arg("within") = nb::none(), nb::arg("spilled") = false)
       .def("cheapest_window", &cheapest_window, nb::arg("nbytes"))
       .def("cheapest_run", &cheapest_run, nb::arg("nbytes"), nb::arg("most_moved"))
-      .def("reserve_at", &reserve_at, nb::arg("offset"), nb::arg("nbytes"))
+      .def("reserve_from", &reserve_from, nb::arg("offset"), nb::arg("nbytes"))
       .def("reserve_within", &reserve_within, nb::arg("offset"), nb::arg("nbytes"))
       .def("write_lock_holds", nogil(&Store::write_lock_holds));
 }

@@ -258,8 +258,8 @@ class Store:
     def cheapest_run(self, nbytes: int, most_moved: int) -> tuple[int, int] | None:
         """(offset, nbytes) of a stretch of which `nbytes` are free, in pieces: nothing in it is pending, retired or
         leased, and what lives in it is as little as can be, at most `most_moved` bytes."""
-    def reserve_at(self, offset: int, nbytes: int) -> Reservation | None:
-        """A block's room just there; None where that is not free, or no block of that size begins."""
+    def reserve_from(self, offset: int, nbytes: int) -> Reservation | None:
+        """At the first place from `offset` on where a block of that size can begin; None where that is not free."""
     def reserve_within(self, offset: int, nbytes: int) -> list[Reservation]:
         """What of it is free, at most 512 pieces; not to be written to."""
     def clients(self) -> list[dict[str, Any]]:

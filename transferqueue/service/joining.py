@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # Bytes that may slide for each that is wanted: as much as emptying sparse blocks costs at worst.
 _MOST_MOVED = 3
-# Where blocks begin: those of at least so many bytes, and smaller ones.
-_LARGE_NBYTES, _PAGE_NBYTES, _SMALL_NBYTES = 64 << 10, 4096, 64
 
 
 class Joining:
@@ -65,7 +63,7 @@ class Joining:
         end, moved = run[0], False
         with contextlib.suppress(NoRoomError):  # somebody took what was free, or reads what moved
             for offset, nbytes, batches in self._blocks(run):
-                if offset - end < _SMALL_NBYTES:
+                if offset <= end:
                     end = offset + nbytes
                     continue
                 if offset - end < nbytes:
@@ -92,14 +90,12 @@ class Joining:
                 return sorted(found, key=lambda block: block[0])
 
     def _room_from(self, begin: int) -> Room:
-        """The first place from `begin` on where such a block can begin; None where that is not free."""
+        """See `Store.reserve_from`."""
 
         def room(nbytes: int, _: int) -> Reservation | None:
-            unit = _PAGE_NBYTES if nbytes >= _LARGE_NBYTES else _SMALL_NBYTES
-            offset = -(-begin // unit) * unit
-            found = self._store.reserve_at(offset, nbytes)
+            found = self._store.reserve_from(begin, nbytes)
             if found is None and self._store.reclaim():  # what lay there was left a moment ago
-                found = self._store.reserve_at(offset, nbytes)
+                found = self._store.reserve_from(begin, nbytes)
             return found
 
         return room

@@ -186,6 +186,8 @@ class Index {
   // else to 64. `preferred`: offsets that are taken instead, the first that is free. nullopt: no free span is large enough
   // (the caller grows the segment, reclaims, waits or gives up).
   std::optional<Reservation> reserve(std::uint64_t nbytes, OwnerId owner, std::span<const std::uint64_t> preferred = {});
+  // At the first place from `offset` on where a block of that size can begin; nullopt where that is not free.
+  std::optional<Reservation> reserve_from(std::uint64_t offset, std::uint64_t nbytes, OwnerId owner);
   // Of the room behind the payload, for rows that move so that their blocks become free. nullopt: it has none as large.
   std::optional<Reservation> reserve_headroom(std::uint64_t nbytes, OwnerId owner);
   // Up to `count` reservations of `nbytes` side by side, all ahead of their use; fewer when together they are more than

@@ -8,16 +8,29 @@ namespace tq {
 
 using namespace index;
 
+namespace {
+
+std::optional<Reservation> pending(WriteTxn& txn, const std::optional<Span>& span, OwnerId owner, std::uint32_t max_slots) {
+  if (!span) return std::nullopt;
+  const std::uint32_t slot = take_slot(txn, max_slots);
+  const Reservation reservation{*span, BlockRef::make(txn.counters.next_generation++, slot)};
+  add_pending(txn, owner, reservation);
+  TQ_PAUSE("index.reserve.before_commit");
+  return reservation;
+}
+
+}  // namespace
+
 std::optional<Reservation> Index::reserve(std::uint64_t nbytes, OwnerId owner,
                                          std::span<const std::uint64_t> preferred) {
-  return impl_->write(Room::put, [&](WriteTxn& txn) -> std::optional<Reservation> {
-    const auto span = take_extent(txn, nbytes, preferred);
-    if (!span) return std::nullopt;
-    const std::uint32_t slot = take_slot(txn, impl_->format.max_slots);
-    const Reservation reservation{*span, BlockRef::make(txn.counters.next_generation++, slot)};
-    add_pending(txn, owner, reservation);
-    TQ_PAUSE("index.reserve.before_commit");
-    return reservation;
+  return impl_->write(Room::put, [&](WriteTxn& txn) {
+    return pending(txn, take_extent(txn, nbytes, preferred), owner, impl_->format.max_slots);
+  });
+}
+
+std::optional<Reservation> Index::reserve_from(std::uint64_t offset, std::uint64_t nbytes, OwnerId owner) {
+  return impl_->write(Room::put, [&](WriteTxn& txn) {
+    return pending(txn, take_extent_from(txn, offset, nbytes), owner, impl_->format.max_slots);
   });
 }
 

@@ -82,13 +82,13 @@ void add_retired(WriteTxn& txn, BlockRef ref, const RetiredRecord& record) {
 
 std::uint64_t span_nbytes(std::uint64_t nbytes) {
   // A block of no bytes (all its fields have zero elements) still gets a span of its own: spans tell blocks apart.
-  return std::max(rounded_up(nbytes, nbytes >= page_aligned_from ? page_nbytes : small_nbytes), small_nbytes);
+  return std::max(rounded_up(nbytes, span_unit(nbytes)), small_nbytes);
 }
 
 std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred,
                                 Region region) {
   if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
-  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
+  const std::uint64_t unit = span_unit(nbytes);
   nbytes = span_nbytes(nbytes);
   for (const std::uint64_t offset : preferred) {
     const Span wanted{offset, nbytes};
@@ -103,6 +103,15 @@ std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<c
   const Span taken{rounded_up(found->offset, unit), nbytes};
   cut_out(txn, *found, taken);
   return taken;
+}
+
+std::optional<Span> take_extent_from(WriteTxn& txn, std::uint64_t offset, std::uint64_t nbytes) {
+  if (nbytes > ~std::uint64_t{0} - 2 * page_nbytes) return std::nullopt;
+  const Span wanted{span_begin(offset, nbytes), span_nbytes(nbytes)};
+  const auto free = free_around(txn, wanted);
+  if (!free) return std::nullopt;
+  cut_out(txn, *free, wanted);
+  return wanted;
 }
 
 void take_span(WriteTxn& txn, Span span) {

@@ -26,13 +26,22 @@ inline constexpr std::uint64_t small_nbytes = 64;
 
 enum class Region { memory, spill };
 
-// What a block of so many bytes takes.
+// Of what a block of so many bytes begins and ends at a multiple.
+constexpr std::uint64_t span_unit(std::uint64_t nbytes) { return nbytes >= page_aligned_from ? page_nbytes : small_nbytes; }
+// What it takes.
 std::uint64_t span_nbytes(std::uint64_t nbytes);
+// Where it can begin, at `offset` or behind.
+constexpr std::uint64_t span_begin(std::uint64_t offset, std::uint64_t nbytes) {
+  const std::uint64_t unit = span_unit(nbytes);
+  return (offset + unit - 1) / unit * unit;
+}
 
 // At the first of the `preferred` offsets where it is free, else best fit, lowest offset among equals. nullopt: no free extent
 // holds it.
 std::optional<Span> take_extent(WriteTxn& txn, std::uint64_t nbytes, std::span<const std::uint64_t> preferred = {},
                                 Region region = Region::memory);
+// Of memory, at `span_begin` of the offset; nullopt where that is not free.
+std::optional<Span> take_extent_from(WriteTxn& txn, std::uint64_t offset, std::uint64_t nbytes);
 // Exactly these bytes of memory, which lie in one free extent.
 void take_span(WriteTxn& txn, Span span);
 // The front of what is left of the headroom; nullopt when that is less.

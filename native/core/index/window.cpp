@@ -23,8 +23,10 @@ struct Tile {
 };
 
 // All that is backed, by offset; together they cover it.
-std::vector<Tile> tiles(const Txn& txn, const std::unordered_set<std::uint64_t>& leased) {
+std::vector<Tile> tiles(const Txn& txn, const std::vector<BlockRef>& leased) {
   std::vector<Tile> all;
+  std::unordered_set<std::uint64_t> readers;
+  for (const BlockRef block : leased) readers.insert(block.word);
   const auto counters_value = txn.get(Key(Table::counters));
   if (!counters_value) corrupt("the counters are missing");
   const Counters counters = Counters::parse(*counters_value);
@@ -53,7 +55,7 @@ std::vector<Tile> tiles(const Txn& txn, const std::unordered_set<std::uint64_t>&
     Cursor cursor(txn, Table::blocks);
     for (bool found = cursor.seek(Key(Table::blocks)); found; found = cursor.next()) {
       const BlockRecord record = BlockRecord::parse(cursor.value());
-      add({record.span, span_nbytes(record.live_bytes()), leased.contains(key_u64(cursor.tail(), 0))});
+      add({record.span, span_nbytes(record.live_bytes()), readers.contains(key_u64(cursor.tail(), 0))});
     }
   }
   std::sort(all.begin(), all.end(), [](const Tile& a, const Tile& b) { return a.span.offset < b.span.offset; });
@@ -63,13 +65,11 @@ std::vector<Tile> tiles(const Txn& txn, const std::unordered_set<std::uint64_t>&
 }  // namespace
 
 std::optional<Span> Index::cheapest_window(std::uint64_t nbytes, const std::vector<BlockRef>& leased) {
-  std::unordered_set<std::uint64_t> readers;
-  for (const BlockRef block : leased) readers.insert(block.word);
   const ReadTxn txn(*impl_->env);
-  const std::vector<Tile> all = tiles(txn, readers);
+  const std::vector<Tile> all = tiles(txn, leased);
   std::uint64_t free = 0;
   for (const Tile& tile : all) free += tile.free() ? tile.span.nbytes : 0;
-  const std::uint64_t unit = nbytes >= page_aligned_from ? page_nbytes : small_nbytes;
+  const std::uint64_t unit = span_unit(nbytes);
   nbytes = span_nbytes(nbytes);
   std::optional<Span> best;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -86,7 +86,7 @@ std::optional<Span> Index::cheapest_window(std::uint64_t nbytes, const std::vect
   // For each first tile, the fewest that hold such a span: its start only grows with the tile, and so does its end.
   for (std::size_t begin = 0; begin < all.size(); ++begin) {
     const Tile& first = all[begin];
-    const std::uint64_t start = (first.span.offset + unit - 1) / unit * unit;
+    const std::uint64_t start = span_begin(first.span.offset, nbytes);
     for (; end < all.size() && (end == begin || all[end - 1].end() < start + nbytes); ++end) count(all[end], 1);
     const Tile& last = all[end - 1];
     if (last.end() < start + nbytes) break;
@@ -108,10 +108,8 @@ std::optional<Span> Index::cheapest_window(std::uint64_t nbytes, const std::vect
 }
 
 std::optional<Span> Index::cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved, const std::vector<BlockRef>& leased) {
-  std::unordered_set<std::uint64_t> readers;
-  for (const BlockRef block : leased) readers.insert(block.word);
   const ReadTxn txn(*impl_->env);
-  const std::vector<Tile> all = tiles(txn, readers);
+  const std::vector<Tile> all = tiles(txn, leased);
   std::optional<Span> best;
   std::uint64_t least = most_moved;
   std::uint64_t moved = 0;

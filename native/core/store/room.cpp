@@ -131,14 +131,8 @@ std::optional<Reservation> find_room(Attachment& attachment, Index& index, std::
   return found;
 }
 
-std::optional<Reservation> find_room_at(Attachment& attachment, Index& index, Span span, OwnerId owner) {
-  const std::uint64_t preferred[] = {span.offset};
-  const auto found = index.reserve(span.nbytes, owner, preferred);
-  if (found && found->span.offset != span.offset) {
-    index.abandon(*found, owner);
-    return std::nullopt;
-  }
-  return backed(attachment, index, found, owner);
+std::optional<Reservation> find_room_from(Attachment& attachment, Index& index, Span span, OwnerId owner) {
+  return backed(attachment, index, index.reserve_from(span.offset, span.nbytes, owner), owner);
 }
 
 std::optional<Reservation> find_headroom(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner) {

@@ -17,8 +17,9 @@ std::optional<Reservation> find_room_ahead(Attachment& attachment, Index& index,
 // Gives back what this process reserved ahead and has not used. Bytes given back.
 std::uint64_t give_stock_back(Attachment& attachment, Index& index);
 
-// As `find_room`, but just there; nullopt where that is not free, or a block of that size cannot begin.
-std::optional<Reservation> find_room_at(Attachment& attachment, Index& index, Span span, OwnerId owner);
+// As `find_room`, but at the first place from the span's beginning on where a block of its size can begin; nullopt where that
+// is not free.
+std::optional<Reservation> find_room_from(Attachment& attachment, Index& index, Span span, OwnerId owner);
 
 // Of the headroom (index/space.hpp), backed now if it was not. Nullopt: it has no such room, or the file system has none.
 std::optional<Reservation> find_headroom(Attachment& attachment, Index& index, std::uint64_t nbytes, OwnerId owner);

@@ -102,12 +102,12 @@ std::optional<Span> Store::cheapest_run(std::uint64_t nbytes, std::uint64_t most
   return call.index().cheapest_run(nbytes, most_moved, leased_now(attachment.lease_directory));
 }
 
-std::shared_ptr<PendingBlock> Store::reserve_at(Span span) {
+std::shared_ptr<PendingBlock> Store::reserve_from(Span span) {
   Attachment& attachment = *attachment_;
   const Call call(attachment);
   drain_give_back(attachment, call.index());
   const OwnerId owner = attachment.leases->owner();
-  const auto reservation = find_room_at(attachment, call.index(), span, owner);
+  const auto reservation = find_room_from(attachment, call.index(), span, owner);
   if (!reservation) return nullptr;
   return std::make_shared<PendingBlock>(attachment_, *reservation, owner, std::chrono::steady_clock::now());
 }

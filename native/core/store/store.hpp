@@ -67,8 +67,8 @@ class Store {
   // See Index; blocks that are leased now stay where they are.
   std::optional<Span> cheapest_window(std::uint64_t nbytes);
   std::optional<Span> cheapest_run(std::uint64_t nbytes, std::uint64_t most_moved);
-  // Just there, to be written to; null where that is not free.
-  std::shared_ptr<PendingBlock> reserve_at(Span span);
+  // From its beginning on (see Index), to be written to; null where that is not free.
+  std::shared_ptr<PendingBlock> reserve_from(Span span);
   // Its free pieces, not to be written to: so that what leaves the window does not come back into it.
   std::vector<std::shared_ptr<PendingBlock>> reserve_within(Span window);
   std::shared_ptr<Resolved> resolve(const std::string& partition, const RowSelector& rows,
